@@ -75,6 +75,9 @@ def symptom(kind: str, subject: Subject, since_ns: int) -> dict[str, Any]:
     return {"kind": kind, "subject": {"type": subject.type, "id": subject.id}, "since_at_ns": int(since_ns)}
 
 
+TRANSPORT_SILENT: Final = "transport-silent"
+"""Kind of finding: one transport does not pass a NIC whose cable carries another."""
+
 _REMEDIES: Final[dict[str, str]] = {
     "nic-down": "Check cable and transceiver of {id} and its leaf port; move its traffic to other rails.",
     "link-down": "Check cable, optics and forwarding entries of {id}; drain it from the ECMP group until probes pass.",

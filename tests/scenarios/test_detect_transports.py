@@ -13,10 +13,16 @@ BROKEN_S, RUN_S = 8, 16.0
 SICK = "h00/r1"
 
 
-def told(broken: Broken, *, declared: bool = True, faults: list[Fault] | None = None) -> Reported:
+def told(
+    broken: Broken,
+    *,
+    declared: bool = True,
+    faults: list[Fault] | None = None,
+) -> Reported:
     shape = Shape(hosts=4, leaves=2, spines=2, declared=declared, traced=declared)
     fabric = Fabric(3, faults or [], shape)
-    return run(DetectStage(), Twins(broken, EPOCH + BROKEN_S * 10**9).of(fabric.messages(RUN_S)))
+    spans_ns = [(EPOCH + BROKEN_S * 1e9, EPOCH + 1e15)]
+    return run(DetectStage(), Twins(broken, spans_ns).of(fabric.messages(RUN_S)))
 
 
 @pytest.mark.parametrize("declared", [True, False])

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.detections import MAX_SYMPTOMS, TRANSPORT_SILENT, Detection, symptom
 from sdfstream.detect.liveness import Sightings
 from sdfstream.detect.sessions import Sessions
 from sdfstream.records.finding import Evidence, Subject
@@ -22,7 +22,6 @@ from sdfstream.records.units import NS_PER_S
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-KIND: Final = "transport-silent"
 _LEAST: Final = 2
 """Silent sessions of a NIC: a single one may have met a dead path that UDP's source ports miss."""
 _CONFIRM_NS: Final = 2 * NS_PER_S
@@ -116,7 +115,7 @@ def detection(found: SilentTransport, sessions: Sessions, now_ns: int, hold_ns: 
     paths = [Subject("path", str(sessions.path_id(slot, "fwd"))) for slot in found.slots.tolist()[:MAX_SYMPTOMS]]
     detail = f"no {found.transport} probe passes {found.nic}, {found.udp} UDP paths between the same NICs live"
     return Detection(
-        KIND, Subject("nic", found.nic), found.since_ns, "transport-mismatch", confidence, evidence,
+        TRANSPORT_SILENT, Subject("nic", found.nic), found.since_ns, "transport-mismatch", confidence, evidence,
         suspects=suspects, symptoms=tuple(symptom("path-down", path, found.since_ns) for path in paths),
         confirm_ns=_CONFIRM_NS, hold_ns=hold_ns, detail=detail,
     )  # fmt: skip
