@@ -5,6 +5,7 @@ They wait for the network, which the thread of the queue pairs must not. What th
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -39,8 +40,9 @@ class Askers:
         self._pool = ThreadPoolExecutor(_THREADS, "meetings", follow_in_priority)
 
     def ask(self, address: str, own: End, source: str, met: Met) -> None:
-        """Meet the end at `address`, coming from the address `source`."""
-        self._pool.submit(self._meet, address, own, source, met)
+        """Meet the end at `address`, coming from the address `source`; once this is closed, nobody."""
+        with contextlib.suppress(RuntimeError):
+            self._pool.submit(self._meet, address, own, source, met)
 
     def _meet(self, address: str, own: End, source: str, met: Met) -> None:
         try:

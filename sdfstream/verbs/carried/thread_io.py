@@ -100,11 +100,11 @@ class RoceThread:
 
     def close(self) -> None:
         """End the thread; one that hangs in a driver is left to the process's end."""
-        self._askers.close()
         self._stop.set()
         self.order(bool)
         if self._thread.is_alive():
             self._thread.join(_CLOSE_S)
+        self._askers.close()
         if not self._thread.is_alive() and self._wake_write >= 0:
             ends, self._wake_write = (self._wake_read, self._wake_write), -1
             for end in ends:
@@ -121,11 +121,12 @@ class RoceThread:
             while not self._stop.is_set():
                 self._pass(time.monotonic_ns())
                 self._wait(time.monotonic_ns())
-            for host in self._hosts.values():
-                host.close(time.monotonic_ns())
         except BaseException as error:
             self._helper.end(error)
             _log.exception("the thread of the RDMA devices ended")
+        finally:
+            for host in self._hosts.values():
+                host.close(time.monotonic_ns())
 
     def _pass(self, now_ns: int) -> None:
         """Everything that is due now."""

@@ -31,7 +31,9 @@ from tests.rdma.inside import fabric
 OUT = Path("/out/agents")
 ENDS = {"h00": "a0", "h04": "b0"}
 _UDP_PORT = 18_620
-_LIMIT_S = 90.0
+LIMIT_S = 240
+"""Of processor time: what a host that is short of it takes from the guest counts as the guest's."""
+_WAIT_S = 90.0
 
 
 class Seen:
@@ -85,7 +87,7 @@ def agent(host: str, peer: str) -> AgentConfig:
 
 
 async def until(holds: Callable[[], bool], what: str) -> None:
-    ends_s = time.monotonic() + _LIMIT_S
+    ends_s = time.monotonic() + _WAIT_S
     while not holds():
         assert time.monotonic() < ends_s, what
         await asyncio.sleep(0.05)
@@ -94,7 +96,7 @@ async def until(holds: Callable[[], bool], what: str) -> None:
 async def command(*words: str) -> None:
     """Beside the agents: a device is taken away only once they have closed it."""
     process = await asyncio.create_subprocess_exec(*words)
-    assert await asyncio.wait_for(process.wait(), _LIMIT_S) == 0
+    assert await asyncio.wait_for(process.wait(), _WAIT_S) == 0
 
 
 async def story(near: Seen, far: Seen, marks: dict[str, int]) -> None:
