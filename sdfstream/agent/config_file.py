@@ -24,6 +24,9 @@ from sdfstream.yamlfile import named
 
 T = TypeVar("T")
 
+_MOST_ROCE_PORTS: Final = 64
+_MOST_ROCE_BYTES: Final = 1_024
+"""A path MTU of RoCEv2 is never less."""
 _NAMES: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "text", bytes: "text"}
 
 
@@ -110,6 +113,7 @@ def check(config: AgentConfig) -> None:
     _within("trace_rate_hz", config.trace_rate_hz, 0, 1e6)
     _within("phc_rate_hz", config.phc_rate_hz, 0, 10)
     _check_reflector(config)
+    _check_transports(config)
     _within("watch_rate_hz", config.watch_rate_hz, 1, 1_000)
     _within("watch_candidate_hz", config.watch_candidate_hz, 0.1, config.watch_rate_hz)
     _within("watch_nic_pps", config.watch_nic_pps, config.watch_rate_hz, 1e9)
@@ -160,6 +164,15 @@ def _check_reflector(config: AgentConfig) -> None:
     _check_networks("reflector_allow", config.reflector_allow)
 
 
+def _check_transports(config: AgentConfig) -> None:
+    for name in config.transports:
+        if name not in ("udp", "rocev2"):
+            raise ConfigError(f"transports may name udp and rocev2, not {name!r}")
+    if "udp" not in config.transports:
+        raise ConfigError("transports must name udp: every agent answers by it")
+    _within("rdma_meeting_port", config.rdma_meeting_port, 1, 65_535)
+
+
 def _check_networks(path: str, networks: Sequence[str]) -> None:
     for i, network in enumerate(networks):
         try:
@@ -192,9 +205,12 @@ def _check_host(host: HostConfig, path: str, config: AgentConfig) -> None:
         if nic.nic in known:
             raise ConfigError(f"{path}.nics.{i}.nic: {nic.nic} stands twice")
         known.add(nic.nic)
+    away = {nic.nic for nic in host.nics if nic.netns is not None}
     for i, session in enumerate(host.sessions):
         if session.src not in known:
             raise ConfigError(f"{path}.sessions.{i}.src: {session.src} is not one of the host's NICs")
+        if session.transport == "rocev2" and session.src in away:
+            raise ConfigError(f"{path}.sessions.{i}.transport: rocev2 needs a NIC without netns: {session.src} has one")
         _check_session(session, f"{path}.sessions.{i}", config)
 
 
@@ -207,8 +223,8 @@ def _check_nic(nic: NicConfig, host: str, path: str) -> None:
 
 
 def _check_session(session: SessionConfig, path: str, config: AgentConfig) -> None:
-    if session.transport != "udp":
-        raise ConfigError(f"{path}.transport: an agent probes by udp; sdfstream rdma probe probes by rocev2")
+    if session.transport not in ("udp", "rocev2"):
+        raise ConfigError(f"{path}.transport must be udp or rocev2, not {session.transport!r}")
     _check_address(session.dst_address, f"{path}.dst_address")
     _within(f"{path}.dst_port", session.dst_port, 1, 65_535)
     _within(f"{path}.dscp", session.dscp, 0, 63)
@@ -217,12 +233,24 @@ def _check_session(session: SessionConfig, path: str, config: AgentConfig) -> No
     _within(f"{path}.rate_hz", session.rate_hz, 0.001, 1e5)
     if not session.source_ports or len(set(session.source_ports)) < len(session.source_ports):
         raise ConfigError(f"{path}.source_ports must name at least one port, and none twice")
+    if session.transport == "rocev2":
+        _check_rocev2(session, path)
+        return
     for i, port in enumerate(session.source_ports):
         _within(f"{path}.source_ports.{i}", port, 1, 65_535)
         if port == config.reflector_port:
             raise ConfigError(f"{path}.source_ports.{i} is the reflector's own port {port}")
         if port in _watching(config):
             raise ConfigError(f"{path}.source_ports.{i}: {port} is one of the watch ports (see watch_first_port)")
+
+
+def _check_rocev2(session: SessionConfig, path: str) -> None:
+    """What only packets of queue pairs ask for; their source ports are no sockets."""
+    for i, port in enumerate(session.source_ports):
+        _within(f"{path}.source_ports.{i} (RoCEv2)", port, 0xC000, 0xFFFF)
+    if len(session.source_ports) > _MOST_ROCE_PORTS:
+        raise ConfigError(f"{path}.source_ports: rocev2 takes at most {_MOST_ROCE_PORTS}")
+    _within(f"{path}.size_bytes (RoCEv2)", session.size_bytes, 72, _MOST_ROCE_BYTES)
 
 
 def _check_address(address: str, path: str) -> None:

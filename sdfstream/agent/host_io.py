@@ -15,10 +15,10 @@ from sdfstream.agent.lateness import Rates
 from sdfstream.agent.nics_io import NicMonitor, NicSurvey
 from sdfstream.agent.numpy_packets_io import NumpyPackets, assess_pause_ns
 from sdfstream.agent.observer import WatchRequest
-from sdfstream.agent.packets import MakePackets
+from sdfstream.agent.packets import MakePackets, RoceHost
 from sdfstream.agent.planned import PlannedSessions
 from sdfstream.agent.sessions import ChangingSessions, sender_sockets
-from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
+from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
 from sdfstream.probes.stamp.known_senders import KnownSender
 from sdfstream.probes.stamp.liveness import LIMIT_INTERVALS, event_data
 from sdfstream.probes.trace.flows import FlowRequest
@@ -66,14 +66,23 @@ class HostAgent:
         Of the pacing, and of what strangers must not guess of the reflector.
     packets_of : callable
         Makes what carries the host's packets.
+    roce : RoceHost, optional
+        Carries its RoCEv2 sessions.
     """
 
     def __init__(
-        self, config: AgentConfig, host: HostConfig, boot_id: str, seed: int, packets_of: MakePackets = NumpyPackets
+        self,
+        config: AgentConfig,
+        host: HostConfig,
+        boot_id: str,
+        seed: int,
+        packets_of: MakePackets = NumpyPackets,
+        roce: RoceHost | None = None,
     ) -> None:
         self.name = host.host
         self.config = config
         self.counters = Counters("io")
+        self._roce = roce
         self.clock = Clock(host.virtual_clock)
         self.nics: Mapping[str, NicConfig] = {n.nic: n for n in host.nics}
         socket_of = sender_sockets(config, host)
@@ -95,6 +104,7 @@ class HostAgent:
         self._boot_id = boot_id
         self._events = 0
         self._planned_senders: tuple[Mapping[str, KnownSender], Sequence[str]] = ({}, ())
+        self._planned_roce: list[SessionConfig] = []
         self._heartbeat = Heartbeat(time.monotonic_ns())
         self.troubles: list[dict[str, Any]] = []
         """What is wrong with the agent, said with each heartbeat of its first host."""
@@ -172,6 +182,9 @@ class HostAgent:
 
     def change_sessions(self, now_ns: int) -> bool:
         """End sessions that are not wanted any more, prepare those that are; whether a survey is needed now."""
+        if self._roce is not None and self.planned.rocev2 != self._planned_roce:
+            self._planned_roce = self.planned.rocev2
+            self._roce.plan(self._planned_roce)
         if not self.sessions.step(now_ns):
             return False
         self._paths_changed()
@@ -189,12 +202,20 @@ class HostAgent:
 
     def rows(self, now_ns: int) -> list[Output]:
         """Rows of finished exchanges."""
-        return [Output(PROBE.name, self.name, batch) for batch in self.packets.rows(now_ns)]
+        batches = self.packets.rows(now_ns) + (self._roce.rows() if self._roce is not None else [])
+        return [Output(PROBE.name, self.name, batch) for batch in batches]
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether `liveness` has changes to tell of, as far as that is known without looking."""
+        return self.packets.has_changes or (self._roce is not None and self._roce.has_changes)
 
     def liveness(self, now_ns: int) -> list[Output]:
         """Assess liveness; the event, if there are changes or a heartbeat is due."""
         system_ns, complete = time.time_ns(), self._heartbeat.is_complete_due(now_ns)
         changes = self.packets.liveness(now_ns, system_ns, complete=complete)
+        if self._roce is not None:
+            changes = [*changes, *self._roce.liveness(complete=complete)]
         if not changes and not complete and not self._heartbeat.is_due(now_ns):
             return []
         self._heartbeat.published(now_ns, complete=complete, changed=bool(changes))
@@ -239,10 +260,20 @@ class HostAgent:
         followed = self.sessions.follow(plan)
         senders, networks = self.planned.senders, self.planned.networks
         if followed:  # those of the plan before may not have got theirs yet, and go on for a moment
-            self.packets.know("plan before", *self._planned_senders)
+            self._know("plan before", *self._planned_senders)
             self._planned_senders = senders, networks
-        self.packets.know("plan", senders, networks)
+        self._know("plan", senders, networks)
         return followed
+
+    def _know(self, group: str, senders: Mapping[str, KnownSender], networks: Sequence[str] = ()) -> None:
+        self.packets.know(group, senders, networks)
+        if self._roce is not None:
+            self._roce.know(group, senders, networks)
+
+    @property
+    def rdma_devices(self) -> Mapping[str, str]:
+        """NIC id to RDMA device of those that answer by RoCEv2, or did when their device was last there."""
+        return {} if self._roce is None else self._roce.devices
 
     def slow_down(self, rates: Rates) -> None:
         """Probe at these shares of the rates that are wanted, from now on."""
@@ -251,7 +282,7 @@ class HostAgent:
 
     def answer(self, senders: Mapping[str, str]) -> None:
         """Answer these senders (address to NIC id), which jobs name, from now on."""
-        self.packets.know("jobs", {address: KnownSender(nic) for address, nic in senders.items()})
+        self._know("jobs", {address: KnownSender(nic) for address, nic in senders.items()})
 
     @property
     def planned(self) -> PlannedSessions:

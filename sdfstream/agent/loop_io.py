@@ -12,7 +12,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, Protocol
@@ -22,22 +22,22 @@ import pyarrow as pa
 from sdfstream.agent.answering_io import Answering
 from sdfstream.agent.engine.packets_io import packets_by
 from sdfstream.agent.engine.thread_io import engine_of
-from sdfstream.agent.host_io import PACKETS_LOOK_NS, HostAgent, Survey
+from sdfstream.agent.host_io import PACKETS_LOOK_NS, HostAgent
 from sdfstream.agent.lateness_io import PaceKeeper
 from sdfstream.agent.numpy_packets_io import NumpyPackets
 from sdfstream.agent.observer import LivenessObserver
+from sdfstream.agent.packets import RoceProbes
 from sdfstream.agent.priority_io import BESIDE_PRIORITY, PRIORITY, ask_for_priority, follow_in_priority
 from sdfstream.agent.publish_io import Numbering, OutputPublisher, PublishBuffer
 from sdfstream.agent.spill.files_io import SpillFolder
-from sdfstream.agent.wake_io import Wake
-from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
+from sdfstream.agent.wake_io import Wake, surveyed, until_set, working
+from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, udp_alone
 from sdfstream.probes.phc_io import LOOK_NS, HostClocks
 from sdfstream.records.message import Output
 from sdfstream.records.topics import PORT, PROBE
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 from sdfstream.runtime.own_troubles import POLL_S, Counted, OwnTroubles
 from sdfstream.stats import Counters, HasCounters
-from sdfstream.troubles import Helper
 
 _log = logging.getLogger("sdfstream.agent")
 
@@ -85,6 +85,7 @@ async def run_agent(
     watch: Callable[[Callable[[], dict[str, int]], Callable[[], list[str]]], None] | None = None,
     counted: Sequence[HasCounters] = (),
     alive: Callable[[], None] = lambda: None,
+    roce: RoceProbes | None = None,
 ) -> dict[str, int]:
     """Run until `stop` is set; flushes what is finished and returns the counters.
 
@@ -108,6 +109,8 @@ async def run_agent(
         Further parts of the process, whose troubles are the agent's.
     alive : callable
         Called by the probing loop at every flush, the first time once everything is open.
+    roce : RoceProbes, optional
+        Carries the RoCEv2 sessions, which are not run without it.
 
     Raises
     ------
@@ -120,7 +123,7 @@ async def run_agent(
     buffer = PublishBuffer(
         publisher, counters, **limits, numbers=numbers, boot_id=boot_id, spill=spill, in_thread=follow_in_priority
     )
-    agent = _Agent(config, buffer, counters, boot_id, observer, counted)
+    agent = _Agent(udp_alone(config), buffer, counters, boot_id, observer, counted, roce)
     agent.alive = alive
     if watch is not None:
         watch(agent.counters, agent.troubles.sentences)
@@ -140,23 +143,29 @@ class _Agent:
         boot_id: str,
         observer: LivenessObserver | None,
         counted: Sequence[HasCounters] = (),
+        roce: RoceProbes | None = None,
     ) -> None:
         self.config = config
+        self._roce = roce
         self._observer = observer
         self.stats = stats
         self.buffer = buffer
         self._engine = engine_of(config)
         packets_of = NumpyPackets if self._engine is None else packets_by(self._engine)
-        self.hosts = [HostAgent(config, h, boot_id, secrets.randbits(64), packets_of) for h in config.hosts]
+        self.hosts = [
+            HostAgent(config, h, boot_id, secrets.randbits(64), packets_of, None if roce is None else roce.host(h.host))
+            for h in config.hosts
+        ]
         self._answering: Answering | None = None
         self._failed: set[str] = set()
         self._more_counters: list[Counters] = []
         self._logged: dict[str, int] = {}
-        self._survey_now = asyncio.Event()
+        self._survey_now, self._ports_now = asyncio.Event(), asyncio.Event()
         self.alive: Callable[[], None] = lambda: None
         self._pace = PaceKeeper(stats, None if self._engine is None else self._engine.lateness)
         self._nics_helper = stats.troubles.helper("nics")
-        self.troubles = OwnTroubles((Counted(stats), *self.hosts, *counted))
+        more = () if roce is None else (roce,)
+        self.troubles = OwnTroubles((Counted(stats), *self.hosts, *counted, *more))
 
     def start(self) -> None:
         """Open everything and begin to answer."""
@@ -178,11 +187,14 @@ class _Agent:
             host.close()
         if self._engine is not None:
             self._engine.close()
+        if self._roce is not None:
+            self._roce.close()
 
     def counters(self) -> dict[str, int]:
         """All counters, summed over hosts."""
         total = self.stats.as_dict()
         counted = [host.all_counters() for host in self.hosts] + [c.as_dict() for c in self._more_counters]
+        counted += [self._roce.all_counters()] if self._roce is not None else []
         for counters in counted:
             for name, n in counters.items():
                 total[name] = total.get(name, 0) + n
@@ -198,7 +210,7 @@ class _Agent:
             tasks += [asyncio.create_task(self.read_ports(ports, h)) for h in config.hosts if h.read_ports]
         if config.hardware_stamps and config.phc_rate_hz > 0:
             tasks += [asyncio.create_task(self.compare_clocks(h)) for h in config.hosts]
-        tasks.append(asyncio.create_task(_until(stop)))
+        tasks.append(asyncio.create_task(until_set(stop)))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -219,6 +231,9 @@ class _Agent:
         wake = Wake()
         if self._engine is not None:
             self._engine.on_found(loop, wake.call)
+        if self._roce is not None:
+            in_loop = loop.call_soon_threadsafe
+            self._roce.start(partial(in_loop, wake.call), partial(in_loop, self._ports_now.set))
         next_s = loop.time()
         while True:
             now_ns = time.monotonic_ns()
@@ -250,9 +265,9 @@ class _Agent:
     def _due(self, now_ns: int, *, flush: bool) -> list[HostAgent]:
         """The hosts whose liveness is to be looked at now."""
         if self._engine is None:
-            return [h for h in self.hosts if flush or now_ns >= h.assess_at_ns]
+            return [h for h in self.hosts if flush or now_ns >= h.assess_at_ns or h.has_changes]
         self._engine.collect(now_ns)
-        return [h for h in self.hosts if now_ns >= h.assess_at_ns or h.packets.has_changes]
+        return [h for h in self.hosts if now_ns >= h.assess_at_ns or h.has_changes]
 
     def assess_liveness(self, hosts: Sequence[HostAgent], now_ns: int, due_at_ns: int) -> None:
         """Read answers, then assess liveness; changes go to the bus at once."""
@@ -301,8 +316,8 @@ class _Agent:
                     await asyncio.wait_for(self._survey_now.wait(), _SURVEY_S)
                 self._survey_now.clear()
                 for host in self.hosts:
-                    with _working(self._nics_helper):
-                        survey = await _surveyed(pool, host)
+                    with working(self._nics_helper):
+                        survey = await surveyed(pool, host)
                     host.apply(survey)
                     if host.nic_monitor.again:
                         self._survey_now.set()
@@ -316,7 +331,7 @@ class _Agent:
             reader = await loop.run_in_executor(pool, ports, host.host, host.nics, host.port_root)
             while True:
                 try:
-                    with _working(helper):
+                    with working(helper):
                         batch = await loop.run_in_executor(pool, reader.read, clock.at(time.time_ns()))
                 except Exception as error:  # odd hardware must not end the probing
                     self._log_once("ports", error)
@@ -325,7 +340,13 @@ class _Agent:
                     self.stats.troubles.end("ports")
                     if batch is not None and batch.num_rows:
                         self.buffer.put([Output(PORT.name, host.host, batch)])
-                await asyncio.sleep(self.config.port_interval_ms / 1e3)
+                await self._until_port_or(self.config.port_interval_ms / 1e3)
+
+    async def _until_port_or(self, seconds: float) -> None:
+        """Wait so long, or until an RDMA port has changed."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ports_now.wait(), seconds)
+        self._ports_now.clear()
 
     async def compare_clocks(self, host: HostConfig) -> None:
         """Compare the NICs' hardware clocks with the host's own for ever, in a thread: an odd driver takes its time."""
@@ -337,7 +358,7 @@ class _Agent:
                 loop = asyncio.get_running_loop()
                 while True:
                     try:
-                        with _working(helper):
+                        with working(helper):
                             batch = await loop.run_in_executor(pool, reader.read)
                     except Exception as error:  # odd hardware must not end the probing
                         self._log_once("host-clock", error)
@@ -372,28 +393,3 @@ class _Agent:
         if where not in self._failed:
             self._failed.add(where)
             _log.error("%s failed; from now on this is only counted", where, exc_info=error)
-
-
-async def _surveyed(pool: ThreadPoolExecutor, host: HostAgent) -> Survey:
-    """A survey of a host's NICs made in `pool`; the sockets it opened are closed when this is cancelled."""
-    survey = pool.submit(host.survey())
-    try:
-        return await asyncio.wrap_future(survey)
-    except asyncio.CancelledError:
-        if not survey.cancelled():
-            survey.result().discard()
-        raise
-
-
-@contextlib.contextmanager
-def _working(helper: Helper) -> Iterator[None]:
-    """Note that the thread `helper` has work, while the block waits for it."""
-    helper.begin(time.monotonic())
-    try:
-        yield
-    finally:
-        helper.rest()
-
-
-async def _until(stop: asyncio.Event) -> None:
-    await stop.wait()

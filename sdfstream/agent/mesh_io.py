@@ -158,7 +158,8 @@ class MeshFollower:
             return []  # a host that follows no plan must stand in none: its peers would find it silent
         planned, usable = host.port.planned, host.port.usable
         plan = planned.plan
-        state: tuple[object, ...] = (usable, plan.version if plan is not None else "", planned.beyond)
+        devices = tuple(sorted(host.port.rdma_devices.items()))
+        state: tuple[object, ...] = (usable, devices, plan.version if plan is not None else "", planned.beyond)
         age_ns = now_ns - host.announced_at_ns
         due_ns = ANNOUNCE_UNPLANNED_NS if plan is None else ANNOUNCE_PLANNED_NS
         if age_ns < due_ns and (state == host.announced or age_ns < _LEAST_NS):
@@ -171,14 +172,15 @@ class MeshFollower:
         return [Output(TOPOLOGY.name, f"host:{name}", event)]
 
     def _here(self, port: HostPort, usable: frozenset[str], at_ns: int) -> HostHere:
-        config, planned = self._config, port.planned
+        config, planned, devices = self._config, port.planned, port.rdma_devices
         return HostHere(
             host=port.name,
             boot_id=self._boot_id,
             seen_at_ns=at_ns,
             nics=tuple(
                 NicHere(
-                    nic, has.address, nic if config.hardware_stamps else port.name, has.plane, nic in usable
+                    nic, has.address, nic if config.hardware_stamps else port.name, has.plane, nic in usable,
+                    devices.get(nic) if "rocev2" in config.transports else None,
                 )
                 for nic, has in port.nics.items()
             ),
@@ -187,7 +189,7 @@ class MeshFollower:
             first_port=config.mesh_first_port,
             ports=config.mesh_ports,
             plan=planned.plan.version if planned.plan is not None else "",
-            sessions=len(planned.sessions),
+            sessions=len(planned.sessions) + len(planned.rocev2),
             left_out=planned.left_out + planned.beyond,
         )  # fmt: skip
 

@@ -86,6 +86,10 @@ class HostPort(Protocol):
         """NICs that can send and receive now."""
 
     @property
+    def rdma_devices(self) -> Mapping[str, str]:
+        """NIC id to RDMA device of those that answer by RoCEv2, or did when their device was last there."""
+
+    @property
     def planned(self) -> PlannedSessions:
         """The sessions of the mesh plan that are probed."""
 

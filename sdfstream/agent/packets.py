@@ -4,6 +4,10 @@
 answers those of others, matches, assesses and writes rows; it knows no bus and no NIC survey. `NumpyPackets`
 (`numpy_packets_io`) works when the agent's loop calls it; an implementation with a thread of its own (`self_driven`)
 works all the time, and is only asked what it has found.
+
+`RoceProbes` is the seam to what carries RoCEv2 sessions beside these (`sdfstream.verbs.carried`), always in a thread of
+its own: no call there waits, for a device or for anything else. An agent without it, or on a machine without RDMA, runs
+its UDP sessions and says what is missing.
 """
 
 from __future__ import annotations
@@ -139,3 +143,51 @@ class HostPackets(TracedPaths, Protocol):
 
 MakePackets = Callable[[AgentConfig, HostConfig, Mapping[tuple[str, int], int], int, Counters], HostPackets]
 """Config, host, sockets by NIC id and source port, seed and the sockets' counters to what carries a host's packets."""
+
+
+class RoceHost(Protocol):
+    """RoCEv2 sessions of one host."""
+
+    @property
+    def devices(self) -> Mapping[str, str]:
+        """NIC id to RDMA device of those that answer, or did when their device was last there."""
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether `liveness` has changes to tell of."""
+
+    def plan(self, sessions: Sequence[SessionConfig]) -> None:
+        """Probe these beside the configured sessions from now on, as the mesh plan says."""
+
+    def know(self, group: str, senders: Mapping[str, KnownSender], networks: Iterable[str] = ()) -> None:
+        """Answer these senders and networks from now on, instead of those of `group` before."""
+
+    def rows(self) -> list[pa.RecordBatch]:
+        """Rows of the exchanges that finished since the last call."""
+
+    def liveness(self, *, complete: bool) -> list[dict[str, Any]]:
+        """Entries of the liveness event: paths that changed state since the last call, or all (`complete`)."""
+
+
+class RoceProbes(Protocol):
+    """RoCEv2 sessions of all hosts of an agent."""
+
+    @property
+    def counters(self) -> Counters:
+        """Of queue pairs and meetings, with what is wrong with them."""
+
+    def host(self, name: str) -> RoceHost | None:
+        """One host's; None: it has no such sessions and answers none."""
+
+    def start(self, found: Callable[[], object], port_changed: Callable[[], object]) -> None:
+        """Begin; its thread calls `found` when a path has changed its state, `port_changed` when a port has."""
+
+    def all_counters(self) -> dict[str, int]:
+        """All counters of queue pairs and engines."""
+
+    def close(self) -> None:
+        """End it; waits for what is being done, a few seconds at most."""
+
+
+RoceOf = Callable[[AgentConfig], RoceProbes]
+"""Makes what carries the RoCEv2 sessions of an agent."""

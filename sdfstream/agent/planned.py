@@ -12,6 +12,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Final
 
 from sdfstream.agent.slots import SessionChange, SessionSlots
@@ -33,6 +34,10 @@ _ARRIVE_MORE: Final = 1.25
 _STALE_NS: Final = 3600 * NS_PER_S
 """A plan drawn before the current one by less than this is a late repeat; by more, the controller's clock was set back,
 and its plans would be refused for ever."""
+
+_FIRST_ROCE_PORT: Final = 0xC000
+_ROCE_BYTES: Final = 160
+"""Of an IP packet: what a STAMP packet and its TLVs need inside RoCEv2's headers."""
 
 PathKey = tuple[str, str, int, int]
 """NIC ids of sender and reflector, source port, DSCP."""
@@ -76,6 +81,8 @@ class PlannedSessions:
         """Its malformed sessions."""
         self._good: list[SessionConfig] = []
         self._wanted: dict[SessionConfig, None] = {}
+        self.rocev2: list[SessionConfig] = []
+        """Those that queue pairs carry (`agent.packets.RoceProbes`)."""
         self._answer_pps = 0.0
         self._share = 1.0
         self._changed = self._short = False
@@ -112,15 +119,15 @@ class PlannedSessions:
         self._counters.add("planned")
         good: dict[SessionConfig, None] = {}
         self.left_out = 0
-        seen: set[PathKey] = set()
+        seen: set[tuple[str, PathKey]] = set()
         for session in plan.sessions:
             key = (session.src, session.dst, session.path, session.dscp)
-            why = self._refusal(session) or ("plan-twice" if key in seen else "")
-            seen.add(key)
+            why = self._refusal(session) or ("plan-twice" if (session.transport, key) in seen else "")
+            seen.add((session.transport, key))
             if why:
                 self._counters.add("refused", why)
                 self.left_out += 1
-            elif key not in self._configured:
+            elif session.transport != "udp" or key not in self._configured:
                 good[self._session(session)] = None
         self._good = list(good)
         self._cut(self._answers(arriving_pps))
@@ -171,8 +178,10 @@ class PlannedSessions:
         self._warn_of_target(crowded)
         beyond = len(self._good) - len(wanted) - crowded
         wanted = _first(wanted, self._share)
-        self._changed |= list(wanted) != list(self._wanted)
-        self._wanted = wanted
+        by_udp = {s: None for s in wanted if s.transport == "udp"}
+        self.rocev2 = [s for s in wanted if s.transport != "udp"]
+        self._changed |= list(by_udp) != list(self._wanted)
+        self._wanted = by_udp
         if not beyond:
             self._counters.troubles.end("sessions")
         else:
@@ -198,7 +207,7 @@ class PlannedSessions:
     @property
     def beyond(self) -> int:
         """Sessions of the plan left out for want of budget, of room for their address, or of time."""
-        return len(self._good) - len(self._wanted)
+        return len(self._good) - len(self._wanted) - len(self.rocev2)
 
     def _refuse(self, why: str) -> bool:
         self._counters.add("refused", why)
@@ -209,8 +218,13 @@ class PlannedSessions:
             return "plan-foreign-nic"
         if host_of(session.dst) == self._host:
             return "plan-own-nic"
+        if session.transport not in self._config.transports:
+            return "plan-transport"
         first = self._config.mesh_first_port
-        if not first <= session.path < first + self._config.mesh_ports:
+        if session.transport != "udp":
+            if session.path < _FIRST_ROCE_PORT:
+                return "plan-port"
+        elif not first <= session.path < first + self._config.mesh_ports:
             return "plan-port"
         near = ipaddress.ip_address(self._nics[session.src].address)
         far = ipaddress.ip_address(session.address)
@@ -224,7 +238,7 @@ class PlannedSessions:
         return not self._allowed or any(parsed.version == n.version and parsed in n for n in self._allowed)
 
     def _session(self, session: PlannedSession) -> SessionConfig:
-        return SessionConfig(
+        found = SessionConfig(
             src=session.src,
             dst=session.dst,
             dst_address=session.address,
@@ -233,6 +247,7 @@ class PlannedSessions:
             dscp=session.dscp,
             rate_hz=session.rate_hz,
         )
+        return found if session.transport == "udp" else replace(found, transport="rocev2", size_bytes=_ROCE_BYTES)
 
 
 def _first(sessions: Mapping[SessionConfig, None], share: float) -> dict[SessionConfig, None]:

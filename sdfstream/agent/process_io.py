@@ -19,11 +19,12 @@ from sdfstream.agent.bus_io import open_publisher
 from sdfstream.agent.clockpage.task_io import clock_pages
 from sdfstream.agent.loop_io import TROUBLE, run_agent
 from sdfstream.agent.open_files import ensure_open_files
+from sdfstream.agent.packets import RoceOf, RoceProbes
 from sdfstream.agent.publish_io import OutputPublisher
 from sdfstream.agent.report import PathReport, table
 from sdfstream.agent.spill.folder_io import spill_folder
 from sdfstream.bus.sequences import Numbers
-from sdfstream.probes.config import AgentConfig
+from sdfstream.probes.config import AgentConfig, carries_roce, udp_alone
 from sdfstream.records.message import Output
 from sdfstream.records.topics import PROBE
 from sdfstream.runtime import loop_io
@@ -68,6 +69,7 @@ async def run(
     report: bool,
     kafka: KafkaConfig | None = None,
     metrics: str | None = None,
+    roce_of: RoceOf | None = None,
 ) -> dict[str, Any]:
     """Run an agent until SIGINT, SIGTERM or `seconds` have passed; figures for `readable`.
 
@@ -85,8 +87,12 @@ async def run(
         How the brokers of a Kafka bus are reached.
     metrics : str, optional
         ``HOST:PORT`` to serve metrics and health at.
+    roce_of : callable, optional
+        Makes what carries the RoCEv2 sessions; called only where there are any.
     """
     ensure_open_files(config)
+    roce = roce_of(config) if roce_of is not None and carries_roce(config) else None
+    config = udp_alone(config)
     gc.freeze()  # modules stay loaded: the collector need not visit them
     stop = _stop_event(seconds)
     paths = PathReport(np.random.default_rng()) if report else None
@@ -104,7 +110,8 @@ async def run(
         manager = ServiceManager.of()
         stack.callback(asyncio.create_task(_say_stopping(stop, manager)).cancel)
         watches = [_status_of(manager), *([watch] if watch else [])]
-        counters = await _run_with_services(config, publisher, publishers, stop, boot_id, watches, counted, manager)
+        serving = (watches, counted, manager, roce)
+        counters = await _run_with_services(config, publisher, publishers, stop, boot_id, *serving)
         counters |= clock_counters()
     return {
         "host": ", ".join(h.host for h in config.hosts),
@@ -154,6 +161,7 @@ async def _run_with_services(
     watches: Sequence[Watch],
     counted: Sequence[HasCounters],
     manager: ServiceManager,
+    roce: RoceProbes | None,
 ) -> dict[str, int]:
     """Run the agent, with the services that its settings ask for; the counters of both."""
     from sdfstream.probes.ports.reader_io import PortReader
@@ -163,7 +171,7 @@ async def _run_with_services(
             one(counters, troubles)
 
     more: dict[str, Any] = {"boot_id": boot_id, "numbers": Numbers(), "spill": spill_folder(config), "watch": watch}
-    more["alive"] = manager.alive
+    more |= {"alive": manager.alive, "roce": roce}
     if not config.jobs_dir and not config.control and config.mesh != "auto":
         return await run_agent(config, publisher, PortReader, stop, counted=counted, **more)
     from sdfstream.agent.downlink_io import downlink_of

@@ -1,8 +1,15 @@
-"""What the agent's loop waits for: an instant, or a call before it."""
+"""What the agent's loop waits for: an instant or a call before it, and work in helper threads, which is watched."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from sdfstream.agent.host_io import HostAgent, Survey
+from sdfstream.troubles import Helper
 
 
 class Wake:
@@ -36,3 +43,29 @@ class Wake:
     def _resolve(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
+
+
+async def surveyed(pool: ThreadPoolExecutor, host: HostAgent) -> Survey:
+    """A survey of a host's NICs made in `pool`; the sockets it opened are closed when this is cancelled."""
+    survey = pool.submit(host.survey())
+    try:
+        return await asyncio.wrap_future(survey)
+    except asyncio.CancelledError:
+        if not survey.cancelled():
+            survey.result().discard()
+        raise
+
+
+@contextlib.contextmanager
+def working(helper: Helper) -> Iterator[None]:
+    """Note that the thread `helper` has work, while the block waits for it."""
+    helper.begin(time.monotonic())
+    try:
+        yield
+    finally:
+        helper.rest()
+
+
+async def until_set(stop: asyncio.Event) -> None:
+    """Wait until `stop` is set; a task."""
+    await stop.wait()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sdfstream.cli.options import add_metrics
 
 if TYPE_CHECKING:
+    from sdfstream.agent.packets import RoceProbes
     from sdfstream.bus.kafka.config import KafkaConfig
     from sdfstream.probes.config import AgentConfig
 
@@ -62,10 +63,17 @@ def run(args: argparse.Namespace) -> int:
 
     logs_io.to_stderr(INFO)
     config, kafka = configuration(args), kafka_of(args)
-    options = {"report": bool(args.peer), "kafka": kafka, "metrics": args.metrics}
+    options = {"report": bool(args.peer), "kafka": kafka, "metrics": args.metrics, "roce_of": _carrier_of}
     result = loop_io.run(process_io.run(config, args.bus, args.out, args.seconds, **options))
     emit(args.json, result, process_io.readable(result))
     return 0
+
+
+def _carrier_of(config: AgentConfig) -> RoceProbes:
+    """Loaded with the first RoCEv2 session alone."""
+    from sdfstream.verbs.carried.thread_io import carrier_of
+
+    return carrier_of(config)
 
 
 def configuration(args: argparse.Namespace) -> AgentConfig:

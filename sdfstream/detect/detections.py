@@ -75,6 +75,9 @@ def symptom(kind: str, subject: Subject, since_ns: int) -> dict[str, Any]:
     return {"kind": kind, "subject": {"type": subject.type, "id": subject.id}, "since_at_ns": int(since_ns)}
 
 
+TRANSPORT_SILENT: Final = "transport-silent"
+"""Kind of finding: one transport does not pass a NIC whose cable carries another."""
+
 _REMEDIES: Final[dict[str, str]] = {
     "nic-down": "Check cable and transceiver of {id} and its leaf port; move its traffic to other rails.",
     "link-down": "Check cable, optics and forwarding entries of {id}; drain it from the ECMP group until probes pass.",
@@ -89,6 +92,7 @@ _REMEDIES: Final[dict[str, str]] = {
     "qp-slow": "Probe the way of {id} in its own class, and look at both its hosts; move it to another path meanwhile.",
     "duplicate-host": "Give every host a name of its own; stop the second producer of {id}: its rows mix in.",
     "duplicate-address": "Give one of the NICs that share the address of {id} another; probes to it reach either.",
+    "transport-silent": "Compare RoCE version and GID index of {id} (rdma show), and filters and queues for port 4791.",
     "miscabled": "Compare the cabling of {id} with the plan; move the cable, or correct the plan.",
     "inband-mismatch": "Compare RoCE version, GID index, traffic class and queue of {id} with those of the probes.",
     "clock-step": "Check the time daemon and clock source of {id}; delays around the step are not to be trusted.",

@@ -4,7 +4,8 @@ Order of the verdicts, each taking its paths away from the next:
 
 1. a NIC that is absent, or an agent that stopped: what they touch is unknown;
 2. a stale agent whose NICs no peer reaches: ``host-silent``; a stale agent alone: ``agent-stale``;
-3. everything else that is silent goes to `localise` together with every path that has worked since.
+3. a NIC at which one transport is silent, where UDP of the same pairs of NICs lives: ``transport-silent``;
+4. everything else that is silent goes to `localise` together with every path that has worked since.
 
 A path counts as silent only once both its agents were awake for the limit meanwhile. So a dead host is one finding
 (case 2) and not one per NIC, and a starved machine, whose agents stop for seconds, is none.
@@ -29,6 +30,8 @@ from sdfstream.detect.presence import Presence
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.recent import LocationCache, RecentFaults, came_back
 from sdfstream.detect.root.carriers import SEPARATE_NS, Carriers
+from sdfstream.detect.root.stale_hosts import StaleHosts
+from sdfstream.detect.root.transports import detection, silent_transports
 from sdfstream.detect.sessions import Sessions
 from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Evidence, Severity, Subject
@@ -91,6 +94,7 @@ class SilenceDetector:
     ) -> None:
         self.config, self.sessions, self.presence = config, sessions, presence
         self.liveness, self.cabling, self.recent = liveness, cabling, recent
+        self._stale_hosts = StaleHosts(config, sessions, presence)
         self.carriers = Carriers(config, sessions, presence, liveness, cabling)
         self.blamed: frozenset[str] = frozenset()
         self._sick: Ints = np.empty(0, np.int64)
@@ -124,7 +128,7 @@ class SilenceDetector:
         excused = lately[src] | lately[dst]
         stale = self.presence.stale(now_ns, int(self.config.agent_stale_s * NS_PER_S))
         names = frozenset(self.sessions.hosts.list[h] for h in np.flatnonzero(stale).tolist())
-        detections = self._hosts(seen, stale, now_ns)
+        detections = self._stale_hosts.detections(seen, stale, now_ns)
         if not seen.silent.any():
             self.blamed, self._sick = frozenset(), np.empty(0, np.int64)
             self._heed_moves([], seen.silent, seen.silent, seen, now_ns)
@@ -137,10 +141,17 @@ class SilenceDetector:
             bad &= ~gone[end]
         quiet = bad.copy()
         bad = self._grounded(bad, seen, host, now_ns)
-        locations = self._locate(seen, bad, quiet & ~bad, now_ns) if bad.any() else []
+        apart = silent_transports(self.sessions, seen, bad)
+        rest = bad.copy()
+        rest[[slot for one in apart for slot in one.slots.tolist()]] = False
+        locations = self._locate(seen, rest, quiet & ~bad, now_ns) if rest.any() else []
         self.blamed = frozenset(x.subject.id for x in locations)
         recovering = frozenset(x.subject for x in locations if came_back(self.cabling, x, seen))
         locations = self._without_aftermath(locations, now_ns)
+        hold_ns = 2 * int(self.config.hold_s * NS_PER_S)
+        detections += [detection(x, self.sessions, now_ns, hold_ns) for x in apart]
+        for nic in (name for x in apart for name in (x.nic, x.other) if name):
+            self.recent.note(nic, now_ns)
         detections += [self._detection(x, seen, now_ns) for x in locations]
         said = {nic for x in locations for nic in x.nics}
         detections += self.carriers.down(seen, self._carrier_lost(now_ns), said)
@@ -339,56 +350,6 @@ class SilenceDetector:
             self.presence.port_state(number, self.presence.reached_ns(now_ns), _PORT_AGE_NS)
             if number >= 0
             else "unknown"
-        )
-
-    def _hosts(self, seen: Sightings, stale: Bools, now_ns: int) -> list[Detection]:
-        if not stale.any():
-            return []
-        if stale.all() and stale.size > 1:
-            newest = int(self.presence.hosts["received_at_ns"].max())
-            return [self._host_detection("agent-stale", "bus", newest, 0.9, now_ns)]
-        host = np.append(self.sessions.nic_host, -1)
-        src_host, dst_host = host[self.sessions.table["src"]], host[self.sessions.table["dst"]]
-        watched = ~np.append(stale, True)[src_host]
-        detections = []
-        for number in np.flatnonzero(stale).tolist():
-            received_ns = int(self.presence.hosts["received_at_ns"][number])
-            to_it = watched & (dst_host == number)
-            answered = to_it & (seen.good_round_ns > received_ns + NS_PER_S)
-            dead = bool((to_it & seen.silent).any() and not answered.any())
-            kind = "host-silent" if dead else "agent-stale"
-            detections.append(
-                self._host_detection(
-                    kind, self.sessions.hosts.list[number], received_ns, 0.95, now_ns, int(to_it.sum())
-                )
-            )
-        return detections
-
-    def _host_detection(
-        self, kind: str, host: str, received_ns: int, confidence: float, now_ns: int, paths: int = 0
-    ) -> Detection:
-        number = self.sessions.hosts.find(host)
-        symptoms: tuple[dict[str, Any], ...] = ()
-        if kind == "host-silent":
-            nics = [n for n, h in zip(self.sessions.nics.list, self.sessions.nic_host, strict=True) if h == number]
-            symptoms = tuple(symptom("nic-down", Subject("nic", n), received_ns) for n in nics[:MAX_SYMPTOMS])
-        evidence = [Evidence("unheard-for", round((now_ns - received_ns) / NS_PER_S, 1), "s", host, 0.1)]
-        if kind == "host-silent":
-            evidence.append(Evidence("silent-paths", float(paths), "paths", f"to {host}", 0.0))
-        every = number < 0
-        return Detection(
-            kind,
-            Subject("process", host) if every else Subject("host", host),
-            received_ns,
-            "host-gone",
-            confidence,
-            tuple(evidence),
-            suspects=((host, confidence),),
-            symptoms=symptoms,
-            severity="urgent" if kind == "host-silent" else "warning",
-            confirm_ns=300 * NS_PER_MS,  # a host that comes back publishes within a flush
-            hold_ns=int(self.config.hold_s * NS_PER_S),
-            detail="no agent is heard: the bus, or what collects for it, is away" if every else "",
         )
 
 

@@ -25,6 +25,9 @@ class PlanConfig:
     """Probes per second on a session that is there to cross a route."""
     cover_dscps: tuple[int, ...] = (0,)
     """Classes in which every route is crossed; none: no coverage. A probe speaks for its own class only."""
+    transports: tuple[str, ...] = ("udp",)
+    """With ``rocev2`` beside ``udp``, pairs of NICs that UDP probes and that both announce an RDMA device get a session
+    by RoCEv2, too, one a pair and direction, at `cover_rate_hz`, as far as both hosts' budgets last."""
     paths_assumed: int = 8
     """Routes between two leaves where neither the declared cabling nor traces show them."""
     cover_probability: float = 0.9
@@ -68,6 +71,7 @@ class PlanConfig:
                 raise ConfigError(f"plan.clock_dscp and plan.cover_dscps must lie within 0 and 63, not {dscp}.")
         if len(set(self.cover_dscps)) < len(self.cover_dscps):
             raise ConfigError("plan.cover_dscps names a class twice.")
+        _check_transports(self.transports)
         if not 1 <= self.paths_assumed <= 1024:
             raise ConfigError(f"plan.paths_assumed must lie within 1 and 1024, not {self.paths_assumed}.")
         if not 0 < self.cover_probability < 1:
@@ -80,3 +84,8 @@ class PlanConfig:
         for name in ("learn_ns", "settle_ns", "trace_settle_ns"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"plan.{name} must not be negative, not {getattr(self, name)}.")
+
+
+def _check_transports(transports: tuple[str, ...]) -> None:
+    if "udp" not in transports or set(transports) - {"udp", "rocev2"}:
+        raise ConfigError(f"plan.transports is [udp] or [udp, rocev2], not {list(transports)}.")

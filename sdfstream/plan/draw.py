@@ -16,11 +16,14 @@ import numpy as np
 from sdfstream.plan import clocks, coverage
 from sdfstream.plan.config import PlanConfig
 from sdfstream.plan.inventory import Columns, Inventory, columns
+from sdfstream.plan.twins import Twins, twins
 from sdfstream.records.units import Float64s, Int64s
 
 PURPOSES: Final = ("clock", "coverage")
 CLOCK: Final = 0
 COVERAGE: Final = 1
+UDP: Final = 0
+ROCEV2: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,8 @@ class Plan:
     rate_hz: Float64s
     purpose: Int64s
     """Place in `PURPOSES`."""
+    transport: Int64s
+    """Place in `records.mesh.TRANSPORTS`."""
     budget_pps: Float64s
     """(hosts,)."""
     load_pps: Float64s
@@ -76,8 +81,15 @@ def draw(inventory: Inventory, config: PlanConfig, epoch: int) -> Plan:
     src, dst, path, dscp, rate, purpose = (
         np.concatenate([np.broadcast_to(batch[i], len(batch[0])) for batch in batches]) for i in range(6)
     )
-    order = np.lexsort((path, dst, src, dscp, purpose))
-    src, dst, path, dscp, rate, purpose = (x[order] for x in (src, dst, path, dscp, rate, purpose))
+    room_pps = budget - _load(c, src, dst, rate)
+    more = twins(c, src, dst, path, dscp, room_pps, config)
+    by = np.repeat([UDP, ROCEV2], [len(src), len(more.src)])
+    rates, purposes = np.full(len(more.src), config.cover_rate_hz), np.full(len(more.src), COVERAGE)
+    columns_ = ((src, more.src), (dst, more.dst), (path, more.path), (dscp, more.dscp))
+    src, dst, path, dscp = (np.concatenate(both) for both in columns_)
+    rate, purpose = np.concatenate([rate, rates]), np.concatenate([purpose, purposes])
+    order = np.lexsort((path, dst, src, dscp, by, purpose))
+    src, dst, path, dscp, rate, purpose, by = (x[order] for x in (src, dst, path, dscp, rate, purpose, by))
     slowest = np.full(len(c.hosts), np.inf)
     for ends in (clock.src, clock.dst):
         np.minimum.at(slowest, c.host[ends], clock.rate_hz)
@@ -90,12 +102,20 @@ def draw(inventory: Inventory, config: PlanConfig, epoch: int) -> Plan:
         dscp=dscp,
         rate_hz=rate,
         purpose=purpose,
+        transport=by,
         budget_pps=budget,
         load_pps=_load(c, src, dst, rate),
         clock_rate_hz=np.where(np.isfinite(slowest), slowest, 0.0),
         unpaid=np.sum([one.unpaid for one in found], axis=0) if found else np.zeros(len(c.hosts), np.int64),
-        figures=_figures(c, clock, found, slowest, config),
+        figures={**_figures(c, clock, found, slowest, config), **_of_twins(more, config)},
     )
+
+
+def _of_twins(more: Twins, config: PlanConfig) -> dict[str, int]:
+    """Figures of RoCEv2 sessions; none where none are wanted."""
+    if "rocev2" not in config.transports:
+        return {}
+    return {"rocev2_sessions": len(more.src), "rocev2_unpaid": more.unpaid}
 
 
 def _load(c: Columns, src: Int64s, dst: Int64s, rate: Float64s) -> Float64s:

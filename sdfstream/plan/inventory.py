@@ -34,6 +34,8 @@ class Nic:
     """Source ports that its agent may use for planned sessions: this one…"""
     ports: int = 32
     """…and so many upward from it."""
+    rdma: bool = False
+    """It answers RoCEv2 probes."""
 
 
 class ProbeRoute(NamedTuple):

@@ -191,6 +191,7 @@ class Known:
                     self._leaf_map.leaf.get(nic.id),
                     agent.here.first_port,
                     agent.here.ports,
+                    nic.rdma is not None,
                 )
 
     def snapshot(self) -> dict[str, Any]:
@@ -221,7 +222,7 @@ class Known:
 
 def _offer(here: HostHere) -> tuple[object, ...]:
     """What of an announcement changes the plan at once; a NIC that is away does so only after a while."""
-    nics = tuple((n.id, n.address, n.clock, n.plane) for n in here.nics)
+    nics = tuple((n.id, n.address, n.clock, n.plane, n.rdma) for n in here.nics)
     return nics, here.budget_pps, here.reflector_port, here.first_port, here.ports
 
 

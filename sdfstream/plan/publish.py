@@ -13,7 +13,7 @@ import numpy as np
 from sdfstream.plan.config import PlanConfig
 from sdfstream.plan.draw import COVERAGE, PURPOSES, Plan
 from sdfstream.plan.networks import covering
-from sdfstream.records.mesh import HostPlan, PlannedSession
+from sdfstream.records.mesh import TRANSPORTS, HostPlan, PlannedSession
 from sdfstream.records.message import Event, Output
 from sdfstream.records.signature import Signer
 from sdfstream.records.topics import MESH
@@ -70,10 +70,11 @@ def _rows(host: Int64s, hosts: int) -> list[Int64s]:
 
 def _sessions(plan: Plan, rows: Int64s) -> Iterator[PlannedSession]:
     nics = plan.columns.nics
-    columns = (plan.src, plan.dst, plan.path, plan.dscp, plan.rate_hz, plan.purpose)
-    for s, d, path, dscp, rate, purpose in zip(*(x[rows].tolist() for x in columns), strict=True):
+    columns = (plan.src, plan.dst, plan.path, plan.dscp, plan.rate_hz, plan.purpose, plan.transport)
+    for s, d, path, dscp, rate, purpose, by in zip(*(x[rows].tolist() for x in columns), strict=True):
         far = nics[d]
-        yield PlannedSession(nics[s].id, far.id, far.address, far.port, path, dscp, rate, PURPOSES[purpose])
+        what = PURPOSES[purpose], TRANSPORTS[by]
+        yield PlannedSession(nics[s].id, far.id, far.address, far.port, path, dscp, rate, *what)
 
 
 def _version(*fields: Any) -> str:
@@ -82,7 +83,9 @@ def _version(*fields: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    return [getattr(value, name) for name in value.__slots__]
+    """A session's fields; without its transport where that is UDP, so that such a plan's version stays."""
+    fields = [getattr(value, name) for name in value.__slots__]
+    return fields[:-1] if fields[-1] == "udp" else fields
 
 
 assert PURPOSES[COVERAGE] == "coverage"

@@ -6,7 +6,7 @@ with their path. One process may serve several hosts (a lab does); each host pub
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class NicConfig:
     netns: str | None = None
     """Path of the network namespace that holds the device; None: the agent's own."""
     plane: str | None = None
+    rdma_device: str | None = None
+    """RDMA device of its RoCEv2 sessions (``mlx5_0``); None: the one whose GID belongs to `device`, or is `address`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ class SessionConfig:
     rate_hz: float = 16.0
     """Probes per second on every path (not over all of them)."""
     transport: str = "udp"
-    """``udp``, which an agent carries; ``rocev2``: RoCEv2 packets of a queue pair (`sdfstream.verbs.probing`)."""
+    """``udp``, or ``rocev2``: RoCEv2 packets of a queue pair (`sdfstream.verbs`). Of the latter `dst_port` means
+    nothing, and where the device chooses source ports itself (Soft-RoCE) `source_ports` says only how many."""
     clock_dst: str | None = None
     """Clock id of the far end where its system clock stamps; None: its host. Its NIC's clock is the NIC id always."""
 
@@ -109,6 +112,13 @@ class AgentConfig:
     """Answer anybody else, too. Source addresses can be made up: answers may go to who asked for none."""
     reflector_stranger_pps: int = 1_000
     """To all of these together."""
+    transports: tuple[str, ...] = ("udp",)
+    """By which this agent answers and lets the mesh plan probe. With ``rocev2`` beside ``udp`` every NIC that has an
+    RDMA device answers by RoCEv2, too, and is announced to the plan with it; sessions of that transport need no more
+    than to stand in `sessions`."""
+    rdma_meeting_port: int = 18_516
+    """TCP port on the addresses of NICs with RoCEv2 sessions, where known senders and reflectors tell each other their
+    queue pairs; the same on all hosts."""
     turnaround_ms: float = 2.0
     """A probe that finds the reflector idle is answered at once; then the reflector rests this long, so that one pass
     answers many. Where that would take more than three hundredths of a core it rests longer, up to ten times as long.
@@ -178,3 +188,16 @@ class AgentConfig:
     where it cannot."""
     realtime: bool = True
     """Ask for SCHED_FIFO; carried on without when not allowed."""
+
+
+def carries_roce(config: AgentConfig) -> bool:
+    """Whether some host of the agent is to probe, or to answer, by RoCEv2."""
+    return "rocev2" in config.transports or any(s.transport == "rocev2" for h in config.hosts for s in h.sessions)
+
+
+def udp_alone(config: AgentConfig) -> AgentConfig:
+    """The same agent without its RoCEv2 sessions, which another part carries."""
+    if not any(s.transport == "rocev2" for h in config.hosts for s in h.sessions):
+        return config
+    hosts = tuple(replace(h, sessions=tuple(s for s in h.sessions if s.transport != "rocev2")) for h in config.hosts)
+    return replace(config, hosts=hosts)

@@ -26,6 +26,10 @@ FINDING_KINDS: Final[dict[str, tuple[str, str]]] = {
     "class-rewritten": ("configuration", "DSCP or ECN arrives other than it was sent"),
     "duplicate-host": ("configuration", "two producers publish as one host"),
     "duplicate-address": ("configuration", "NICs of two hosts announce one address in one plane"),
+    "transport-silent": (
+        "configuration",
+        "no probe of one transport passes a NIC, while UDP probes between the same NICs do",
+    ),
     "miscabled": ("configuration", "a NIC answers on a rail or port other than planned"),
     "port-errors": ("link", "a port's error, discard or FEC counters rise"),
     "qp-slow": (
@@ -54,6 +58,7 @@ CAUSES: Final[dict[str, str]] = {
     "slow-nic": "a NIC moves its data far below its speed while a queue stands at it",
     "ecn-mistuned": "a queue is marked too late or not at all, where others are marked",
     "class-mismatch": "a job's packets do not travel as probes do: RoCE version, GID index, class or queue",
+    "transport-mismatch": "RoCE version, GID index or class of a NIC, or a filter for one transport's packets",
     "remarking": "a device on the way rewrites DSCP or ECN",
     "cabling": "a cable leads elsewhere than planned",
     "naming": "two hosts or NICs were given one name or address",

@@ -20,6 +20,8 @@ PURPOSES: Final[dict[str, str]] = {
     "clock": "an edge of the clocks' graph",
     "coverage": "crosses a way between two leaves, or a NIC's own link",
 }
+TRANSPORTS: Final = ("udp", "rocev2")
+"""Of planned sessions."""
 MOST_SESSIONS: Final = 16_384
 """Of one host's plan; more are refused unread."""
 MOST_NICS: Final = 256
@@ -40,6 +42,8 @@ class NicHere:
     plane: str | None = None
     usable: bool = True
     """False: its device, address or namespace is away."""
+    rdma: str | None = None
+    """RDMA device by which it answers RoCEv2 probes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ class HostHere:
     def as_data(self) -> dict[str, Any]:
         """Plain JSON."""
         data: dict[str, Any] = asdict(self)
-        data["nics"] = list(data["nics"])
+        data["nics"] = [_given(nic, "rdma", None) for nic in data["nics"]]
         return data
 
 
@@ -89,6 +93,8 @@ class PlannedSession:
     rate_hz: float
     purpose: str
     """One of `PURPOSES`."""
+    transport: str = "udp"
+    """``udp`` or ``rocev2``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +134,7 @@ class HostPlan:
             "version": self.version,
             "epoch": self.epoch,
             "drawn_at_ns": self.drawn_at_ns,
-            "sessions": [asdict(s) for s in self.sessions],
+            "sessions": [_given(asdict(s), "transport", "udp") for s in self.sessions],
             "probers": dict(self.probers),
             "budget_pps": self.budget_pps,
             "send_pps": self.send_pps,
@@ -177,7 +183,15 @@ def _nic(read: _Reader, host: str) -> NicHere:
         raise FormatError("mesh-host", f"{nic} is no NIC of {host}")
     if clock not in (host, nic):  # else one agent could take another's node in the graph
         raise FormatError("mesh-host", f"{clock} is no clock of {nic}")
-    return NicHere(nic, read.address("address"), clock, read.maybe_text("plane"), read.truth("usable", True))
+    usable, device = read.truth("usable", True), read.maybe_text("rdma")
+    return NicHere(nic, read.address("address"), clock, read.maybe_text("plane"), usable, device)
+
+
+def _given(data: dict[str, Any], name: str, default: object) -> dict[str, Any]:
+    """`data` without the field where it says nothing new: a plan without RoCEv2 has the bytes it always had."""
+    if data[name] == default:
+        del data[name]
+    return data
 
 
 def host_plan(data: Mapping[str, Any]) -> HostPlan:
@@ -236,6 +250,9 @@ def _session(read: _Reader) -> PlannedSession:
     purpose = read.text("purpose")
     if purpose not in PURPOSES:
         raise FormatError("mesh-plan", f"purpose must be one of {', '.join(PURPOSES)}, not {purpose!r}")
+    transport = read.text("transport", "udp")
+    if transport not in TRANSPORTS:
+        raise FormatError("mesh-plan", f"transport must be one of {', '.join(TRANSPORTS)}, not {transport!r}")
     return PlannedSession(
         src=read.text("src"),
         dst=read.text("dst"),
@@ -245,6 +262,7 @@ def _session(read: _Reader) -> PlannedSession:
         dscp=read.whole("dscp", 0, 63),
         rate_hz=read.number("rate_hz", 0.001, 1e5),
         purpose=purpose,
+        transport=transport,
     )
 
 

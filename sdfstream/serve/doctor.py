@@ -21,6 +21,7 @@ CAPABILITIES: Final[dict[int, tuple[str, str]]] = {
     23: ("CAP_SYS_NICE", "an agent's packets go before other work"),
 }
 """Number of a Linux capability: name, and what needs it."""
+_NO_RDMA: Final = "an agent's RoCEv2 sessions wait for it, its UDP sessions do not; see `sdfstream rdma show`"
 _SOFTWARE_TX, _SOFTWARE_RX, _HARDWARE = 0x02, 0x08, 0x45
 
 
@@ -80,7 +81,7 @@ def checks(facts: HostFacts) -> Iterator[Check]:
         "numpy serves instead, at more CPU; needs cc (Debian: gcc libc6-dev) and a cache folder",
         "limited",
     )
-    yield _reasoned("RDMA", facts.rdma, "there are devices", "see `sdfstream rdma show`", "limited")
+    yield _reasoned("RDMA", facts.rdma, "there are devices", _NO_RDMA, "limited")
     yield _namespaces(facts)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rdma import replayed
 from tests.rdma.guest import boot, group
 from tests.rdma.guest.packages import GuestUnavailableError
 
@@ -34,6 +35,9 @@ def test_in_the_guest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert done.result.status == 0, log[-6000:]
     assert done.outcomes, log[-3000:]
     assert set(done.outcomes.values()) == {"passed"}, log[-6000:]
+    figures = replayed.check(tmp_path / "agents", tmp_path / "replayed")
+    with capsys.disabled():
+        print(f"  {figures}")
 
 
 @pytest.mark.timeout(600)

@@ -52,6 +52,15 @@ def has_user_access(root: str) -> bool:
     return any(name.startswith("uverbs") for name in _names(Path(root, "dev/infiniband")))
 
 
+def opened_by_programs(root: str) -> frozenset[str]:
+    """Devices that programs can open now; one that its driver takes away is missing here at once.
+
+    A driver without hot unplug (Soft-RoCE) waits until nobody has the device open, and shows it elsewhere meanwhile.
+    """
+    folder = Path(root, "sys/class/infiniband_verbs")
+    return frozenset((_text(folder / name / "ibdev") or "").strip() for name in _names(folder)) - {""}
+
+
 def firmware(device: str, root: str = "/") -> str:
     """A device's firmware as it says; empty: not known."""
     return (_text(Path(root, "sys/class/infiniband", device, "fw_ver")) or "").strip()

@@ -131,6 +131,18 @@ def new_files(before: frozenset[int]) -> list[int]:
     return sorted(open_events() - before)
 
 
+def only_new_file(before: frozenset[int]) -> int:
+    """The first of `new_files`, from now on without blocking; −1: there is none.
+
+    A call of pyverbs that waits for such a file holds the interpreter's lock as long as it waits: should one ever be
+    made where there is nothing, it fails instead.
+    """
+    found = next(iter(new_files(before)), -1)
+    if found >= 0:
+        os.set_blocking(found, False)
+    return found
+
+
 def open_events() -> frozenset[int]:
     """Descriptors of this process that are RDMA event files."""
     found = set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -29,23 +29,51 @@ _MOST_SENDERS: Final = 65_536
 
 
 class SenderDatagrams:
-    """A sender's endpoint; socket i of the engine is source port `ports[i]`."""
+    """A sender's endpoint; socket i of the engine is source port `ports[i]`.
 
-    def __init__(self, endpoint: UdEndpoint, ports: Sequence[int], peer: UdAddress, counters: Counters) -> None:
-        self._endpoint, self._peer, self._counters = endpoint, peer, counters
-        self._ports = tuple(ports)
+    Parameters
+    ----------
+    endpoint : UdEndpoint
+    ports : sequence of int
+    peer_of : callable
+        The queue pair at an address, 16 octets; None: nobody there has been met.
+    counters : Counters
+        Gets ``refused.send``, ``refused.not-met`` and ``refused.source-port``.
+    """
+
+    def __init__(
+        self,
+        endpoint: UdEndpoint,
+        ports: Sequence[int],
+        peer_of: Callable[[bytes], UdAddress | None],
+        counters: Counters,
+    ) -> None:
+        self._endpoint, self._peer_of, self._counters = endpoint, peer_of, counters
+        self._ports = list(ports)
         self._sockets = {port: number for number, port in enumerate(self._ports)}
+
+    def socket(self, port: int) -> int:
+        """The number of a source port, a new one if need be."""
+        if port not in self._sockets:
+            self._sockets[port] = len(self._ports)
+            self._ports.append(port)
+        return self._sockets[port]
 
     def send(self, due: ToSend) -> list[int]:
         """Send what is due; tokens of what could not be sent."""
         unsent = []
         for i in range(len(due.length)):
             port, token = self._ports[int(due.socket[i])], int(due.token[i])
-            route = roce_route(self._peer.gid, port, int(due.tos[i]))
-            octets = due.data[i, : due.length[i]].tobytes()
-            if not self._endpoint.send(token, octets, self._peer, route, port):
+            peer = self._peer_of(due.address[i].tobytes())
+            if peer is None:
+                self._counters.add("refused", "not-met")
                 unsent.append(token)
-        self._counters.add("refused", "send", len(unsent))
+                continue
+            route = roce_route(peer.gid, port, int(due.tos[i]))
+            octets = due.data[i, : due.length[i]].tobytes()
+            if not self._endpoint.send(token, octets, peer, route, port):
+                self._counters.add("refused", "send")
+                unsent.append(token)
         return unsent
 
     def take(self, messages: UdMessages, now_ns: int) -> Received:
@@ -61,13 +89,17 @@ class ReflectorDatagrams:
 
     def __init__(self, endpoint: UdEndpoint, counters: Counters) -> None:
         self._endpoint, self._counters = endpoint, counters
-        self._keys: dict[bytes, int] = {}
+        self._keys: OrderedDict[bytes, int] = OrderedDict()
         self._pairs: OrderedDict[tuple[bytes, int], int] = OrderedDict()
         """(address, source port) to the queue pair that asked last, the one unheard of longest first."""
 
     def know(self, address: str, qkey: int) -> None:
-        """The key of a sender's queue pairs."""
-        self._keys[address_octets(address)] = qkey
+        """The key of a sender's queue pairs; beyond `_MOST_SENDERS` the one that said it first is forgotten."""
+        octets = address_octets(address)
+        self._keys[octets] = qkey
+        self._keys.move_to_end(octets)
+        if len(self._keys) > _MOST_SENDERS:
+            self._keys.popitem(last=False)
 
     def forget(self, address: str) -> None:
         """Answer this sender no more."""

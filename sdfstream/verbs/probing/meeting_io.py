@@ -8,9 +8,11 @@ that their own packets carry.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import queue
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from sdfstream.errors import FormatError, UnavailableError
@@ -46,10 +48,15 @@ def end_of(said: dict[str, Any]) -> End:
     return End(text(said, "nic", 128), address)
 
 
-def meet(host: str, port: int, own: End) -> tuple[End, socket.socket]:
-    """The reflector at `host`, and the connection to hold during the session. UnavailableError: it is not there."""
+def meet(
+    host: str, port: int, own: End, *, source: str = "", timeout_s: float = _TIMEOUT_S
+) -> tuple[End, socket.socket]:
+    """The reflector at `host`, and the connection to hold during the session. UnavailableError: it is not there.
+
+    `source`: the address to come from.
+    """
     with as_unavailable():
-        connection = socket.create_connection((host, port), _TIMEOUT_S)
+        connection = socket.create_connection((host, port), timeout_s, (source, 0) if source else None)
         try:
             send(connection, own.as_data())
             return end_of(receive(connection)), connection
@@ -67,6 +74,11 @@ class Meetings:
     port : int
         0: any.
     own : End
+    admits : callable, optional
+        Whether a caller's address is that of a known sender; where it is given, anybody else is not listened to, a
+        caller speaks for its own address alone, and connections are not held.
+    wake : callable
+        Called when somebody has arrived.
 
     Raises
     ------
@@ -75,18 +87,27 @@ class Meetings:
 
     Notes
     -----
-    Counters, all ``refused``: ``timeout`` (nothing whole came in time), ``connection`` (it broke), ``full`` (too many
-    wait to be asked for), or why what was said is no end (`FormatError.reason`).
+    Counters, all ``refused``: ``stranger`` (`admits` says no), ``timeout`` (nothing whole came in time),
+    ``connection`` (it broke), ``full`` (too many wait to be asked for), or why what was said is no end
+    (`FormatError.reason`).
     """
 
-    def __init__(self, listen: str, port: int, own: End) -> None:
+    def __init__(
+        self,
+        listen: str,
+        port: int,
+        own: End,
+        admits: Callable[[str], bool] | None = None,
+        wake: Callable[[], object] = bool,
+    ) -> None:
         self.counters = Counters("meetings")
+        family = socket.AF_INET6 if ":" in listen else socket.AF_INET
         try:
-            self._listener = socket.create_server((listen, port))
+            self._listener = socket.create_server((listen, port), family=family)
         except OSError as error:
             raise UnavailableError(f"{listen}:{port}: {error.strerror}") from error
         self.port = int(self._listener.getsockname()[1])
-        self._own = own
+        self._own, self._admits, self._wake = own, admits, wake
         self._arrived: queue.Queue[End] = queue.Queue(_MOST_OPEN)
         self._open: list[socket.socket] = []
         self._thread = threading.Thread(target=self._serve, name="meetings", daemon=True)
@@ -103,28 +124,50 @@ class Meetings:
     def _serve(self) -> None:
         while True:
             try:
-                connection, _ = self._listener.accept()
+                connection, caller = self._listener.accept()
             except OSError:  # closed
                 return
             connection.settimeout(_TIMEOUT_S)
             try:
-                said = end_of(receive(connection))
-                self._arrived.put_nowait(said)
-                send(connection, self._own.as_data())
+                self._take_caller(connection, str(caller[0]))
             except (OSError, FormatError, queue.Full) as error:
                 self.counters.add("refused", _reason(error))
+                connection.close()
+                continue
+            if self._admits is not None:
                 connection.close()
                 continue
             self._open.append(connection)
             if len(self._open) > _MOST_OPEN:
                 self._open.pop(0).close()
 
+    def _take_caller(self, connection: socket.socket, caller: str) -> None:
+        """Take what a caller says of itself, and answer."""
+        if self._admits is not None and not self._admits(caller):
+            raise FormatError("stranger", caller)
+        said = end_of(receive(connection))
+        if self._admits is not None and not same_address(address_of(said.address.gid), caller):
+            raise FormatError("foreign-address", f"{caller} speaks for {said.address.gid}")
+        self._arrived.put_nowait(said)
+        send(connection, self._own.as_data())
+        self._wake()
+
     def close(self) -> None:
         """End all."""
         _end(self._listener)
-        self._thread.join(_TIMEOUT_S + 1)  # one may be about to be held open
+        if self._admits is None:
+            self._thread.join(_TIMEOUT_S + 1)  # one may be about to be held open
         for one in self._open:
             _end(one)
+
+
+def same_address(a: str, b: str) -> bool:
+    """Whether two texts are one IP address.
+
+    >>> same_address("fd00:0::1", "fd00::1"), same_address("10.0.0.1", "10.0.0.2")
+    (True, False)
+    """
+    return ipaddress.ip_address(a) == ipaddress.ip_address(b)
 
 
 def _end(one: socket.socket) -> None:

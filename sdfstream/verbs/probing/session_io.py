@@ -80,8 +80,8 @@ class Sender:
         now_ns = time.monotonic_ns()
         self.engine = SessionSender(_host(endpoint, config), sockets, rng, now_ns)
         self._endpoint = endpoint
-        self._datagrams = SenderDatagrams(endpoint, config.source_ports, far.address, self.engine.counters)
-        self._events = _Events(endpoint, on_change)
+        self._datagrams = SenderDatagrams(endpoint, config.source_ports, lambda _: far.address, self.engine.counters)
+        self._events = DeviceEvents(endpoint, on_change)
         self._nic = config.src
 
     def run(self, seconds: float, count: int = 0, linger_s: float = 5.0) -> Iterator[pa.RecordBatch]:
@@ -158,7 +158,7 @@ class Reflector:
         self.engine = SessionReflector(host, {0: nic}, {}, limits=limits, transport="rocev2")
         self._endpoint, self._nic, self._meetings = endpoint, nic, meetings
         self._datagrams = ReflectorDatagrams(endpoint, self.engine.counters)
-        self._events = _Events(endpoint, on_change)
+        self._events = DeviceEvents(endpoint, on_change)
         self._senders: OrderedDict[str, KnownSender] = OrderedDict()
 
     def turn(self) -> list[End]:
@@ -188,8 +188,11 @@ class Reflector:
         self.engine.know("meetings", self._senders)
 
 
-class _Events:
-    """Turns a device's events into what the engines want to know: whether the port can be used."""
+class DeviceEvents:
+    """Turns a device's events into what the engines want to know: whether the port can be used.
+
+    `take` raises UnavailableError when the device is gone.
+    """
 
     def __init__(self, endpoint: UdEndpoint, on_change: OnChange) -> None:
         self._endpoint, self._on_change = endpoint, on_change

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Sequence
@@ -24,7 +25,13 @@ from sdfstream.records.units import UInt8s
 from sdfstream.verbs.capabilities import chooses_datagram_ports
 from sdfstream.verbs.library_io import Verbs
 from sdfstream.verbs.probing.arrival import HEADER_BYTES
-from sdfstream.verbs.probing.completions_io import UdCompletion, completion_queue, is_readable, new_files, open_events
+from sdfstream.verbs.probing.completions_io import (
+    UdCompletion,
+    completion_queue,
+    is_readable,
+    only_new_file,
+    open_events,
+)
 from sdfstream.verbs.probing.device_events import PortFacts
 from sdfstream.verbs.probing.routes import RoceRoute
 from sdfstream.verbs.udp_port import LEAST_PORT, rxe_datagram_port
@@ -35,6 +42,8 @@ _MOST_HANDLES: Final = 4096
 """Address handles that are stored; the one unused for longest goes."""
 _LOOK_S: Final = 2e-4
 """How often a queue is looked at that cannot wake us."""
+_OPENING: Final = threading.Lock()
+"""Descriptors of a context are told by what is new in the process: two threads must not open one at once."""
 _SENT: Final = 1 << 32
 """Set in the ids of sends."""
 
@@ -96,11 +105,12 @@ class UdEndpoint:
         self._slot_bytes, self._qkey = HEADER_BYTES + octets, qkey
         self._handles: OrderedDict[RoceRoute, Any] = OrderedDict()
         self._closing: list[Any] = []
-        before = open_events()
         try:
-            self.context: Any = self._stored(verbs.device.Context(name=device))
-            self.events_fd = next(iter(new_files(before)), -1)
-            self._open(ports)
+            with _OPENING:
+                before = open_events()
+                self.context: Any = self._stored(verbs.device.Context(name=device))
+                self.events_fd = only_new_file(before)
+                self._open(ports)
         except verbs.error as error:
             self.close()
             raise UnavailableError(f"RDMA device {device}: {error}") from error
@@ -116,7 +126,7 @@ class UdEndpoint:
         pd = self._stored(verbs.pd.PD(self.context))
         before = open_events()
         self._channel = self._stored(verbs.cq.CompChannel(self.context))
-        self.wake_fd = next(iter(new_files(before)), -1)
+        self.wake_fd = only_new_file(before)
         self._queue = completion_queue(verbs, self.context, 2 * _SLOTS, self._channel)
         self._stored(self._queue.queue)
         self._mr = self._stored(verbs.mr.MR(pd, 2 * _SLOTS * self._slot_bytes, enums.IBV_ACCESS_LOCAL_WRITE))
@@ -206,7 +216,7 @@ class UdEndpoint:
 
     def take(self) -> UdMessages:
         """What arrived and what left since the last call."""
-        completions = self._queue.take() if self._closing else []
+        completions = self._completions()
         broken: set[int] = set()
         received, sent, failed, rows = [], [], [], []
         for completion in completions:
@@ -236,6 +246,13 @@ class UdEndpoint:
             failed += self._begin_anew(qp)
         return UdMessages(received, held[:, :HEADER_BYTES], held[:, HEADER_BYTES:], sent, failed)
 
+    def _completions(self) -> list[UdCompletion]:
+        """What has completed. UnavailableError: the device is gone."""
+        try:
+            return self._queue.take() if self._closing else []
+        except self._verbs.error as error:
+            raise UnavailableError(f"RDMA device {self.device}: {error}") from error
+
     def _begin_anew(self, number: int) -> list[int]:
         """Bring a queue pair in ERR, where any failed send leaves it, back to RTS; tokens of what it had not sent."""
         enums, qp = self._verbs.enums, self._qps[number]
@@ -258,21 +275,37 @@ class UdEndpoint:
 
     def wait(self, timeout_s: float) -> None:
         """Until something completes, or the time-out passes; without holding the interpreter's lock."""
-        if self.wake_fd < 0 or not self._closing or not self._queue.wakes:
+        if not self.wakes:
             time.sleep(min(timeout_s, _LOOK_S))
-            return
-        if is_readable(self.wake_fd, timeout_s):
-            queue = self._queue.queue
-            while is_readable(self.wake_fd):
-                self._channel.get_cq_event(queue)
+        elif is_readable(self.wake_fd, timeout_s):
+            self.rearm()
+
+    @property
+    def wakes(self) -> bool:
+        """Whether `wake_fd` becomes readable at a completion; else the endpoint must be looked at."""
+        return self.wake_fd >= 0 and bool(self._closing) and self._queue.wakes
+
+    def rearm(self) -> None:
+        """Take what made `wake_fd` readable, so that it becomes so again at the next completion; then `take`.
+
+        UnavailableError: the device is gone.
+        """
+        queue = self._queue.queue
+        try:
+            while is_readable(self.wake_fd) and not self._verbs.attempt(lambda: self._channel.get_cq_event(queue)):
                 queue.ack_events(1)
             self._queue.arm()
+        except self._verbs.error as error:
+            raise UnavailableError(f"RDMA device {self.device}: {error}") from error
 
     def event(self) -> str:
         """The next event of the device, without ``IBV_EVENT_``; empty: there is none."""
         if self.events_fd < 0 or not self._closing or not is_readable(self.events_fd):
             return ""
-        event = self.context.get_async_event()
+        try:
+            event = self.context.get_async_event()
+        except self._verbs.error:  # readable, and yet nothing there: the device is going, which its ports tell
+            return ""
         kind = int(event.event_type)
         event.ack()
         enums = self._verbs.enums

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -62,7 +63,7 @@ def run(
     console = ""
     for boots in (1, 2):
         for old in out.iterdir():
-            old.unlink()
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
         (out / "stage").write_text(scripts.stage(command, environment or {}, str(folder)))
         began_s = time.monotonic()
         console = _boot(files, out, limit_s)

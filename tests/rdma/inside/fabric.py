@@ -116,6 +116,16 @@ def lose_answers(*, on: bool) -> None:
         _tc("r2", path, "loss 100%" if on else None)
 
 
+def drop_roce(*, on: bool) -> None:
+    """Have r1 drop the RoCEv2 packets that come from a0, and let all others pass, or no more."""
+    if not on:
+        subprocess.run(["tc", "-n", "r1", "qdisc", "del", "dev", "e1", "ingress"], check=True)
+        return
+    subprocess.run(["tc", "-n", "r1", "qdisc", "add", "dev", "e1", "ingress"], check=True)
+    match = ["flower", "ip_proto", "udp", "dst_port", "4791", "action", "drop"]
+    subprocess.run(["tc", "-n", "r1", "filter", "add", "dev", "e1", "ingress", "protocol", "ip", *match], check=True)
+
+
 def delay(path: str, ms: float) -> None:
     """Delay what r1 sends by `path`; `black_hole` off ends that too."""
     _tc("r1", path, f"delay {ms}ms")

@@ -102,3 +102,52 @@ def test_doubles_are_refused() -> None:
 def test_no_mapping_no_agent(raw: Any) -> None:
     with pytest.raises(ConfigError, match="mapping"):
         read_agent(raw)
+
+
+ROCE = """
+hosts:
+- host: h1
+  nics: [{nic: h1/r0, device: eth0, address: 10.0.0.1, rdma_device: mlx5_0}]
+  sessions:
+  - {src: h1/r0, dst: h2/r0, dst_address: 10.0.0.2, source_ports: [49600, 49620], transport: rocev2}
+transports: [udp, rocev2]
+rdma_meeting_port: 18517
+"""
+
+
+def test_rocev2_sessions_are_read_and_their_ports_are_no_sockets() -> None:
+    from sdfstream import settings
+
+    config = read_agent(yaml.safe_load(ROCE))
+    assert config.hosts[0].sessions[0].transport == "rocev2", "49600 is a watch port, of UDP sockets"
+    assert config.hosts[0].nics[0].rdma_device == "mlx5_0"
+    assert (config.transports, config.rdma_meeting_port) == (("udp", "rocev2"), 18517)
+    assert read_agent(yaml.safe_load(settings.dump(config, with_secrets=True))) == config
+
+
+@pytest.mark.parametrize(
+    ("session", "agent", "sentence"),
+    [
+        ({"transport": "ib"}, {}, "hosts.0.sessions.0.transport must be udp or rocev2, not 'ib'"),
+        ({"source_ports": [862]}, {}, r"source_ports.0 \(RoCEv2\) must lie within 49152 and 65535"),
+        ({"source_ports": list(range(49152, 49217))}, {}, "rocev2 takes at most 64"),
+        ({"size_bytes": 1500}, {}, r"size_bytes \(RoCEv2\) must lie within 72 and 1024"),
+        ({}, {"transports": ["rocev2"]}, "transports must name udp"),
+        ({}, {"transports": ["udp", "tcp"]}, "transports may name udp and rocev2, not 'tcp'"),
+        ({}, {"rdma_meeting_port": 0}, "rdma_meeting_port must lie within 1 and 65535"),
+    ],
+)
+def test_a_rocev2_session_that_cannot_be_is_refused(
+    session: dict[str, Any], agent: dict[str, Any], sentence: str
+) -> None:
+    raw = yaml.safe_load(ROCE)
+    raw["hosts"][0]["sessions"][0] |= session
+    with pytest.raises(ConfigError, match=sentence):
+        read_agent(raw | agent)
+
+
+def test_a_rocev2_session_needs_the_agents_own_namespace() -> None:
+    raw = yaml.safe_load(ROCE)
+    raw["hosts"][0]["nics"][0]["netns"] = "/run/netns/x"
+    with pytest.raises(ConfigError, match="rocev2 needs a NIC without netns: h1/r0 has one"):
+        read_agent(raw)

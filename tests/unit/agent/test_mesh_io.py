@@ -28,6 +28,7 @@ class FakePort:
     def __init__(self) -> None:
         self.name, self.nics, self.usable = "h0", NICS, frozenset(NICS)
         self.planned = PlannedSessions("h0", CONFIG, NICS, (), Counters("io"), SessionSlots())
+        self.rdma_devices: dict[str, str] = {}
 
     def follow(self, plan: HostPlan) -> bool:
         return self.planned.take(plan)
@@ -123,3 +124,18 @@ async def test_a_plan_at_which_the_code_raises_is_left() -> None:
     assert await PlanSieve(Given(), follower).read(0.1) == []
     assert taken == ["bad", "h0"]
     assert follower.counters.get("set-aside", "OverflowError") == 1
+
+
+@pytest.mark.parametrize(("transports", "told"), [(("udp", "rocev2"), "mlx5_0"), (("udp",), None)])
+def test_rdma_devices_are_announced_at_once_where_rocev2_is_offered(
+    transports: tuple[str, ...], told: str | None
+) -> None:
+    made = MeshFollower(replace(CONFIG, transports=transports), "boot", lambda *_: None, KEYS)
+    port: Any = FakePort()
+    made.attach([port])
+    [before] = made.announce("h0", 0)
+    assert [n.rdma for n in host_here(before.body.data).nics] == [None, None]  # type: ignore[union-attr]
+    assert "rdma" not in before.body.data["nics"][0]  # type: ignore[union-attr, index]
+    port.rdma_devices = {"h0/r0": "mlx5_0"}
+    [output] = made.announce("h0", S)
+    assert [n.rdma for n in host_here(output.body.data).nics] == [told, None]  # type: ignore[union-attr]

@@ -274,3 +274,39 @@ def test_what_cannot_work_is_a_sentence(key: str, value: Any, sentence: str) -> 
     assert asdict(read_agent({"hosts": hosts}))["mesh"] == "configured"
     with pytest.raises(ConfigError, match=sentence):
         read_agent({"hosts": hosts, "mesh": "auto", key: value})
+
+
+class TestRocev2:
+    BOTH = replace(CONFIG, transports=("udp", "rocev2"))
+
+    def test_sessions_by_rocev2_go_to_queue_pairs_and_count_in_the_budget(self) -> None:
+        found = engine(self.BOTH)
+        found.take(plan([session(rate=60.0), session(rate=30.0, transport="rocev2"), session("h2/r0", rate=60.0)]))
+        begun = list(found.change(0).begin.values())
+        assert [(s.dst, s.transport) for s in begun] == [("h1/r0", "udp")]
+        assert [(s.dst, s.transport, s.size_bytes) for s in found.rocev2] == [("h1/r0", "rocev2", 160)]
+        assert found.beyond == 1
+
+    def test_one_path_by_both_transports_is_no_repeat_and_none_is_taken_that_was_not_offered(self) -> None:
+        both = [session(), session(transport="rocev2"), session(transport="rocev2")]
+        found = engine(self.BOTH)
+        found.take(plan(both))
+        assert (len(found.rocev2), found.left_out) == (1, 1)
+        refusing = engine()
+        refusing.take(plan(both))
+        assert (refusing.rocev2, refusing.left_out) == ([], 2)
+        assert refusing._counters.get("refused", "plan-transport") == 2
+
+    def test_a_port_that_rocev2_does_not_use_is_refused(self) -> None:
+        found = engine(self.BOTH)
+        found.take(plan([session(path=49_151, transport="rocev2")]))
+        assert found.rocev2 == []
+        assert found._counters.get("refused", "plan-port") == 1
+
+    def test_a_plan_says_the_transport_only_where_it_is_not_udp(self) -> None:
+        data = plan([session(), session(transport="rocev2")]).as_data()
+        assert [s.get("transport") for s in data["sessions"]] == [None, "rocev2"]
+        assert [s.transport for s in host_plan(data).sessions] == ["udp", "rocev2"]
+        data["sessions"][0]["transport"] = "tcp"
+        with pytest.raises(FormatError, match="transport must be one of udp, rocev2"):
+            host_plan(data)

@@ -1,9 +1,14 @@
 """Flap rules under a virtual clock: an hour passes in milliseconds."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.detections import TRANSPORT_SILENT, Detection
 from sdfstream.detect.flap import FlapDetector
 from sdfstream.detect.ledger import Ledger
 from sdfstream.records import columns
@@ -114,3 +119,20 @@ def test_a_pulse_within_an_outage_is_the_same_event() -> None:
     assert count(flaps, T0 + 3 * S)["flaps"] == 1
     flaps.pulse(NIC, T0 + 5 * S, T0 + 5 * S + S // 2)
     assert count(flaps, T0 + 6 * S)["flaps"] == 2
+
+
+@pytest.mark.parametrize(("kind", "flaps_expected"), [("nic-down", True), (TRANSPORT_SILENT, False)])
+def test_a_transport_that_comes_and_goes_is_no_flapping_cable(kind: str, flaps_expected: bool) -> None:
+    flaps, found = FlapDetector(DetectConfig()), []
+    silent = Detection(kind, NIC, 0, "unknown", 1.0, ())
+    for second in range(60):
+        now_ns = T0 + second * S
+        down = [replace(silent, since_ns=now_ns)] if second % 30 in range(5, 18) else []
+        now: Any = SimpleNamespace(
+            now_ns=now_ns,
+            reached_ns=now_ns,
+            silence=SimpleNamespace(detections=down, hosts=frozenset(), recovering=frozenset()),
+            findings=SimpleNamespace(is_open=lambda kind, subject: True),
+        )
+        found += flaps.detections(now)
+    assert bool(found) == flaps_expected

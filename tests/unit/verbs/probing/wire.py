@@ -38,6 +38,7 @@ class WireEnd:
         self.ip, self.address, self.ends, self.device = address, UdAddress(gid, qpn, qkey), ends, f"rx{qpn}"
         self.stamps, self.tos_set, self.lost = stamps, 0, False
         self.source_ports, self.chooses_ports = (49153,), True
+        self.wakes, self.wake_fd, self.events_fd, self.closed = False, -1, -1, False
         self.routes: list[tuple[RoceRoute, int]] = []
         self.events: deque[str] = deque()
         self.state = 4
@@ -75,3 +76,9 @@ class WireEnd:
         return {1: PortFacts(self.state, self.address.gid)} if self.state else {}
 
     def wait(self, timeout_s: float) -> None: ...
+
+    def rearm(self) -> None: ...
+
+    def close(self) -> None:
+        self.closed = True
+        self.ends.pop(self.address.qpn, None)

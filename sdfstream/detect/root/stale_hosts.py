@@ -1,0 +1,74 @@
+"""Hosts whose agents fell silent: gone as a whole, where no peer reaches their NICs either, or the agent alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.liveness import Sightings
+from sdfstream.detect.presence import Presence
+from sdfstream.detect.sessions import Sessions
+from sdfstream.records.finding import Evidence, Subject
+from sdfstream.records.units import NS_PER_MS, NS_PER_S
+
+Bools = npt.NDArray[np.bool_]
+
+
+class StaleHosts:
+    """Findings about agents that published nothing for a while."""
+
+    def __init__(self, config: DetectConfig, sessions: Sessions, presence: Presence) -> None:
+        self.config, self.sessions, self.presence = config, sessions, presence
+
+    def detections(self, seen: Sightings, stale: Bools, now_ns: int) -> list[Detection]:
+        """What is to be said of the hosts whose agents are `stale`, (hosts,), at `now_ns`."""
+        if not stale.any():
+            return []
+        if stale.all() and stale.size > 1:
+            newest = int(self.presence.hosts["received_at_ns"].max())
+            return [self._detection("agent-stale", "bus", newest, 0.9, now_ns)]
+        host = np.append(self.sessions.nic_host, -1)
+        src_host, dst_host = host[self.sessions.table["src"]], host[self.sessions.table["dst"]]
+        watched = ~np.append(stale, True)[src_host]
+        detections = []
+        for number in np.flatnonzero(stale).tolist():
+            received_ns = int(self.presence.hosts["received_at_ns"][number])
+            to_it = watched & (dst_host == number)
+            answered = to_it & (seen.good_round_ns > received_ns + NS_PER_S)
+            dead = bool((to_it & seen.silent).any() and not answered.any())
+            kind = "host-silent" if dead else "agent-stale"
+            detections.append(
+                self._detection(kind, self.sessions.hosts.list[number], received_ns, 0.95, now_ns, int(to_it.sum()))
+            )
+        return detections
+
+    def _detection(
+        self, kind: str, host: str, received_ns: int, confidence: float, now_ns: int, paths: int = 0
+    ) -> Detection:
+        number = self.sessions.hosts.find(host)
+        symptoms: tuple[dict[str, Any], ...] = ()
+        if kind == "host-silent":
+            nics = [n for n, h in zip(self.sessions.nics.list, self.sessions.nic_host, strict=True) if h == number]
+            symptoms = tuple(symptom("nic-down", Subject("nic", n), received_ns) for n in nics[:MAX_SYMPTOMS])
+        evidence = [Evidence("unheard-for", round((now_ns - received_ns) / NS_PER_S, 1), "s", host, 0.1)]
+        if kind == "host-silent":
+            evidence.append(Evidence("silent-paths", float(paths), "paths", f"to {host}", 0.0))
+        every = number < 0
+        return Detection(
+            kind,
+            Subject("process", host) if every else Subject("host", host),
+            received_ns,
+            "host-gone",
+            confidence,
+            tuple(evidence),
+            suspects=((host, confidence),),
+            symptoms=symptoms,
+            severity="urgent" if kind == "host-silent" else "warning",
+            confirm_ns=300 * NS_PER_MS,  # a host that comes back publishes within a flush
+            hold_ns=int(self.config.hold_s * NS_PER_S),
+            detail="no agent is heard: the bus, or what collects for it, is away" if every else "",
+        )
