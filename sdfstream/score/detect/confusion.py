@@ -43,6 +43,7 @@ CLASS_OF_CAUSE: Final[dict[str, str]] = {
     "queueing": CONGESTION,
     "ecn-mistuned": CONFIGURATION,
     "class-mismatch": CONFIGURATION,
+    "transport-mismatch": CONFIGURATION,
     "remarking": CONFIGURATION,
     "cabling": CONFIGURATION,
     "naming": CONFIGURATION,
