@@ -34,7 +34,8 @@ _INCUMBENT = 2.0
 """Nats in favour of an element that is blamed already: near ties must not make a finding jump between subjects."""
 _LASTS = -1.0
 """Log odds that an element that is blamed already is faulty still while nothing more falls silent. Paths that come back
-one by one leave sets that other elements explain as well, and another fault would have silenced others."""
+one by one leave sets that other elements explain as well, and another fault would have silenced others. Not of a
+switch: one is blamed by mistake for a moment more often than it is dead, and that moment must not last."""
 
 
 @dataclass(slots=True, eq=False)
@@ -116,7 +117,8 @@ def locate(
         stays = np.array([cabling.subject(p).id in incumbents for p in posed.elements.tolist()], np.bool_)
         favour[: posed.elements.size] = _INCUMBENT * stays
         if nothing_new:
-            log_prior[: posed.elements.size][stays] = _LASTS
+            rare = np.array([cabling.subject(p).type == "switch" for p in posed.elements.tolist()], np.bool_)
+            log_prior[: posed.elements.size][stays & ~rare] = _LASTS
     culprits = blame(
         posed.trials, log_prior, noise=noise, least_share=least_share, favour=favour, own=posed.own, most=most
     )
