@@ -52,7 +52,7 @@ SOON_NS: Final = 60 * NS_PER_S
 def location_of(finding: Data) -> str:
     """Subject of a finding, with its direction.
 
-    >>> place_of({"subject": {"type": "link", "id": "l0--s1"}, "suspects": [{"id": "l0->s1", "probability": 0.9}]})
+    >>> location_of({"subject": {"type": "link", "id": "l0--s1"}, "suspects": [{"id": "l0->s1", "probability": 0.9}]})
     'link l0--s1 (from l0 to s1)'
     """
     subject = finding["subject"]

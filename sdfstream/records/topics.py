@@ -37,6 +37,11 @@ class Topic:
         return "event" if self.columns is None else "bulk"
 
     @property
+    def urgent(self) -> bool:
+        """Whether a reader should look at its messages at once: events, but not those that say how things stand."""
+        return self.columns is None and not self.compacted
+
+    @property
     def dead_letters(self) -> str:
         """Where what could not be read of this topic goes, with the reason."""
         return f"{self.name}.dlq"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,9 @@ from sdfstream.workload.windows import QpWindow, waiting_windows
 _MOST_COUNT: Final = (1 << 32) - 1
 _COUNTED: Final = ("ce", "retransmits")
 """Counts that are null where no chunk reported them."""
+_HOSTS_PER_BUILD: Final = 8
+"""Hosts whose batches are built in one go: a build costs as much for ten rows as for a hundred. They share
+dictionaries, so more would make messages large."""
 _DTYPES: Final = {"rank": np.uint32, "peer_rank": np.uint32, "dst_port": np.uint16, "dscp": np.uint8}
 
 
@@ -39,8 +43,7 @@ def outputs(closed: QpWindow, pairs: QueuePairs, window_ns: int, most_waiting: i
     rank = _ranked(attributes)
     order = np.lexsort((at, rank[every]))
     hosts = [host_of(attributes[i].src) for i in every[order].tolist()]
-    starts = [i for i in range(len(hosts)) if i == 0 or hosts[i] != hosts[i - 1]]
-    assert QP_WINDOW.columns is not None
+    cuts = [*(i for i in range(len(hosts)) if i == 0 or hosts[i] != hosts[i - 1]), len(hosts)]
     rows = _rows(closed, every[order], carried[order]) | {
         "at_ns": at[order] * window_ns,
         "window_ns": np.full(order.size, window_ns),
@@ -48,15 +51,26 @@ def outputs(closed: QpWindow, pairs: QueuePairs, window_ns: int, most_waiting: i
     }
     whole = [attributes[i] for i in every[order].tolist()]
     out = []
-    for low, high in zip(starts, [*starts[1:], len(hosts)], strict=True):
-        of_host = {name: values[low:high] for name, values in rows.items()} | _attributes(whole[low:high])
-        for name in _COUNTED:
-            of_host[name] = columns.nullable(of_host[name], of_host.pop(f"{name} known"), pa.uint32())
-        out.append(Output(QP_WINDOW.name, hosts[low], columns.build(QP_WINDOW.columns, of_host)))
+    for first in range(0, len(cuts) - 1, _HOSTS_PER_BUILD):
+        bounds = cuts[first : first + _HOSTS_PER_BUILD + 1]
+        low, high = bounds[0], bounds[-1]
+        built = _built({name: values[low:high] for name, values in rows.items()}, whole[low:high])
+        out += [
+            Output(QP_WINDOW.name, hosts[start], built.slice(start - low, end - start))
+            for start, end in pairwise(bounds)
+        ]
     for number, used in zip(numbers, closed.path.tolist(), strict=True):
         pairs.last_window[number] = max(pairs.last_window[number], closed.window)
         pairs.path[number] = used
     return out, cut
+
+
+def _built(rows: dict[str, Any], attributes: Sequence[QpAttributes]) -> pa.RecordBatch:
+    """Numbers and attributes of the same rows as one batch."""
+    assert QP_WINDOW.columns is not None
+    for name in _COUNTED:
+        rows[name] = columns.nullable(rows[name], rows.pop(f"{name} known"), pa.uint32())
+    return columns.build(QP_WINDOW.columns, rows | _attributes(attributes))
 
 
 def _ranked(attributes: Sequence[QpAttributes]) -> Int64s:

@@ -366,5 +366,5 @@ class KafkaTask:
 
 
 def _is_urgent(partition: Partition) -> bool:
-    """Whether its topic carries events."""
-    return codec.topic_of(partition[0]).columns is None
+    """Whether its topic carries events that must not wait; what a liveness event says is not known yet."""
+    return codec.topic_of(partition[0]).urgent

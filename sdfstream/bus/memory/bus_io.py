@@ -28,6 +28,7 @@ from sdfstream.bus.sequences import Numbers
 from sdfstream.bus.task import Stop, Work
 from sdfstream.errors import BusError, FormatError
 from sdfstream.records.message import Body, Event, Message, Output
+from sdfstream.records.slices import is_urgent
 from sdfstream.stats import Counters
 
 
@@ -170,7 +171,7 @@ class MemoryBus:
             message = Message(output.topic, output.key, body, at_ns, log.next_seq, boot_id, number)
             log.append(message, size)
         self.counters.add("published", output.topic)
-        urgent = isinstance(body, Event)
+        urgent = is_urgent(output.topic, body)
         for group in self.groups.values():
             for member in group.members:
                 if output.topic in member.positions:

@@ -31,7 +31,7 @@ def on_ports(sessions: Sequence[SessionConfig], ports: Sequence[int] | None) -> 
     --------
     >>> s = SessionConfig("a/r0", "b/r0", "10.0.0.2", source_ports=(49153, 49154))
     >>> [one.source_ports for one in on_ports([s, s], [57236, 63494, 50000])], on_ports([s], None)[0].source_ports
-    ([(57236, 63494)], (49153, 49154))
+    ([(63494, 50000)], (49153, 49154))
     """
     found: list[SessionConfig] = []
     taken: set[tuple[str, str, int, int]] = set()
