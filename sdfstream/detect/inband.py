@@ -16,7 +16,7 @@ A job most of whose queue pairs are high at once for longer is slow as a whole. 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,14 @@ _ACCEPT_NS: Final = 60 * NS_PER_S
 _LINGER_NS: Final = 3 * NS_PER_S
 _MOST_STEPS: Final = 5
 _FIGURES: Final = ("duration_p50_ns", "owd_p50_ns", "owd_min_ns")
+
+
+class Windows(NamedTuple):
+    """Rows of a message, by column; all arrays (rows,)."""
+
+    known: Bools
+    """Whether the row can be used."""
+    rows: dict[str, Any]
 
 
 class InBand:
@@ -95,17 +103,20 @@ class InBand:
 
     # -- intake -------------------------------------------------------------------------------------------------
 
-    def take(self, batch: pa.RecordBatch, at_ns: int) -> None:
-        """Take a ``sdf.derived.qp.v1`` message that speaks of `at_ns`, bus time; evaluated at the next tick."""
+    def read(self, batch: pa.RecordBatch) -> Windows:
+        """Rows of ``sdf.derived.qp.v1`` as columns of numbers; those that cannot be used are counted.
+
+        Raises
+        ------
+        FormatError
+            A column is missing, or not of its type.
+        """
         pair, job, src, dst = (
             self._lookups.of(batch, name, names.add)
             for name, names in (("qp", self.pairs), ("job", self.jobs), ("src", self.ends), ("dst", self.ends))
         )
         known = (pair >= 0) & (job >= 0) & (src >= 0) & (dst >= 0)
         known &= columns.values(batch, "window_ns") > 0  # a baseline of logarithms never recovers from infinity
-        self.counters.add("refused", "qp-row", int((~known).sum()))
-        if not known.any():
-            return
         rows: dict[str, Any] = {"pair": pair, "job": job, "src": src, "dst": dst}
         for name in ("at_ns", "window_ns", "n", "bytes", "packets", "dscp"):
             rows[name] = columns.values(batch, name).astype(np.int64)
@@ -113,9 +124,14 @@ class InBand:
             rows[name] = columns.filled(batch, name, np.nan).astype(np.float64)
         for name in ("ce", "retransmits"):
             rows[name] = columns.filled(batch, name, 0).astype(np.int64)
-        rows = {name: values[known] for name, values in rows.items()}
-        rows["seen_ns"] = np.full(int(known.sum()), at_ns, np.int64)
-        self._waiting.append(rows)
+        return Windows(known, rows)
+
+    def take(self, windows: Windows, at_ns: Ints) -> None:
+        """Take rows, each of which speaks of an instant of bus time; evaluated at the next tick."""
+        known = windows.known
+        self.counters.add("refused", "qp-row", int((~known).sum()))
+        if known.any():
+            self._waiting.append({name: values[known] for name, values in (windows.rows | {"seen_ns": at_ns}).items()})
 
     # -- evaluation ---------------------------------------------------------------------------------------------
 

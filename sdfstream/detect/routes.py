@@ -17,7 +17,7 @@ it differed `SPRAYED` times lately   it is not one route: the last few are taken
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sdfstream.records.units import NS_PER_S
@@ -96,8 +96,8 @@ class TracedRoute:
         return self.former if self.former is not None and then_ns < self.changed_ns else self.hops
 
     def snapshot(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
+        """Plain values, to be packed at once: lists are the route's own."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def differs(old: Sequence[str | None], new: Sequence[str | None]) -> int | None:

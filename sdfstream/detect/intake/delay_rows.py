@@ -35,7 +35,7 @@ class DelayIntake:
             return
         for message in messages:
             try:
-                windows, newest_ns = read(message.body), _newest(message.body, [message])
+                windows, newest_ns = read(message.body), newest_of_each(message.body, [message])
                 made_ns = self._made_ns(message, newest_ns[0])
                 slots = self._sessions.of_batch(message.body, "dscp", made_ns)
                 self._delays.take(windows, slots, np.full(slots.size, made_ns))
@@ -50,7 +50,7 @@ class DelayIntake:
             return False
         try:
             slots, windows = self._sessions.known_of_batch(batch, "dscp"), read(batch)
-            newest_ns = _newest(batch, messages)
+            newest_ns = newest_of_each(batch, messages)
         except FormatError:
             return False
         if slots is None:
@@ -62,7 +62,7 @@ class DelayIntake:
         return True
 
 
-def _newest(batch: pa.RecordBatch, messages: Sequence[Message]) -> list[int | None]:
+def newest_of_each(batch: pa.RecordBatch, messages: Sequence[Message]) -> list[int | None]:
     """The newest instant of each message, of whose rows `batch` is made; None: it has no rows."""
     rows = np.array([m.rows for m in messages])
     held, readings_ns = rows > 0, columns.values(batch, "at_ns")

@@ -28,6 +28,7 @@ from sdfstream.detect.cabling import FWD, REV
 from sdfstream.detect.engines import Engines
 from sdfstream.detect.intake.delay_rows import DelayIntake
 from sdfstream.detect.intake.probe_rows import ProbeIntake
+from sdfstream.detect.intake.window_rows import WindowIntake
 from sdfstream.detect.sessions import session_key
 from sdfstream.errors import FormatError
 from sdfstream.records import columns
@@ -62,7 +63,7 @@ class Dispatch:
         self._flaps, self._ports, self._recent = engines.flaps, engines.ports, engines.recent
         self._pauses, self._rates = engines.pauses, engines.rates
         self._completeness = engines.completeness
-        self._degraded, self._delays, self._inband = engines.degraded, engines.delays, engines.inband
+        self._degraded = engines.degraded
         self._cabling, self._flows, self._miscabled = engines.cabling, engines.flows, engines.miscabled
         self._producers = engines.producers
         self._clocks, self._clock_steps = engines.clocks, engines.clock_steps
@@ -71,11 +72,13 @@ class Dispatch:
             OWD.name: DelayIntake(
                 engines, lambda message, newest_ns: self._as_of_ns("delays of", message, newest_ns)
             ).take,
+            QP_WINDOW.name: WindowIntake(
+                engines, lambda message, newest_ns: self._as_of_ns("queue pairs of", message, newest_ns)
+            ).take,
         }
         self._batches: dict[str, Callable[[Message, pa.RecordBatch], None]] = {
             PORT.name: self._take_ports,
             CLOCK.name: self._take_clocks,
-            QP_WINDOW.name: self._take_windows,
         }
         self._events: dict[str, Callable[[Message, Event], None]] = {
             LIVENESS.name: self._take_liveness,
@@ -132,9 +135,6 @@ class Dispatch:
     def _take_clocks(self, message: Message, batch: pa.RecordBatch) -> None:
         self._clocks.take(batch, message.bus_at_ns)
         self._clock_steps.take(batch, message.bus_at_ns)
-
-    def _take_windows(self, message: Message, batch: pa.RecordBatch) -> None:
-        self._inband.take(batch, self._made_ns("queue pairs of", message, batch))
 
     def _made_ns(self, of: str, message: Message, batch: pa.RecordBatch) -> int:
         """The instant of which a message's newest row speaks, bus time, where the message is late; else its own."""

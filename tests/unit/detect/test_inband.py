@@ -14,7 +14,7 @@ def test_jobs_whose_windows_still_wait_for_the_tick_are_not_slow() -> None:
     inband = InBand(Counters("detect"))
     world = World()
     for message in world.windows("train-7", 0, 1, 1e9):
-        inband.take(message.body, message.bus_at_ns)
+        inband.take(inband.read(message.body), np.full(message.rows, message.bus_at_ns))
     assert inband.slow_jobs(NOW_NS) == []
 
 
@@ -24,7 +24,7 @@ def test_a_window_of_no_length_is_refused() -> None:
     (message,) = World().windows("train-7", 0, 1, 1e9)
     at = message.body.schema.get_field_index("window_ns")
     spoilt = message.body.set_column(at, message.body.schema.field(at), pa.array([0, -1, 10**9, 10**9]))
-    inband.take(spoilt, message.bus_at_ns)
+    inband.take(inband.read(spoilt), np.full(message.rows, message.bus_at_ns))
     inband.tick()
     assert inband.counters.get("refused", "qp-row") == 2
     assert np.isfinite(inband.moments.mean).all()
