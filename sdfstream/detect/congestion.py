@@ -33,7 +33,7 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 _SURELY = 0.9
-"""A path crosses an element when it does so with this probability."""
+"""A path crosses an element when it does so with this probability; so probable is a place that is not in doubt."""
 _UNPLACED = {"switch": 1, "path": 2}
 """Subjects that stand for a place which is not known, the vaguest last."""
 _TRIALS = 8.0
@@ -109,14 +109,14 @@ class CongestionDetector:
         """Paths that one class alone cannot place are those of a queue that is placed on all of them: by another class,
         or before, by more paths than report now.
 
-        Few paths of a class, none of them well, may cross several elements alike: those are laid to a switch, or to
-        none.
+        Few paths of a class, none of them well, may cross several elements alike: those are laid to a switch, to none,
+        or to the first of the links in a row, of which another class may know that a later one has the queue.
         """
         placed = self._placed | {subject: location for subject, (location, _) in found.items()}
-        for subject in [s for s in found if s.type in _UNPLACED and found[s][1].size]:
-            number = found[subject][1]
+        for subject in [s for s, (location, number) in found.items() if number.size and _in_doubt(location)]:
+            doubtful, number = found[subject]
             for other, location in placed.items():
-                if _UNPLACED.get(other.type, 0) >= _UNPLACED[subject.type] or not self._all_cross(number, location):
+                if not _clearer(location, doubtful) or not self._all_cross(number, location):
                     continue
                 theirs = found[other][1] if other in found else np.empty(0, np.int64)
                 found[other] = found[other][0] if other in found else location, np.concatenate([theirs, number])
@@ -213,6 +213,20 @@ class CongestionDetector:
         self._placed = {location.subject: location for location in map(revived, state["placed"])}
         self._cache.restore(state["cache"])
         self._causes = {Subject(kind, name): str(cause) for kind, name, cause in state["causes"]}
+
+
+def _in_doubt(location: Location) -> bool:
+    """Whether paths of one class do not say by themselves where their queue stands."""
+    return location.subject.type in _UNPLACED or location.probability < _SURELY
+
+
+def _clearer(known: Location, doubtful: Location) -> bool:
+    """Whether a queue's place is known better than a doubtful one, and may be that one's."""
+    vague, vaguer = _UNPLACED.get(known.subject.type, 0), _UNPLACED.get(doubtful.subject.type, 0)
+    if vaguer:
+        return vague < vaguer
+    suspects = {name for name, _ in doubtful.suspects}
+    return not vague and known.probability >= _SURELY and not suspects.isdisjoint(known.directions)
 
 
 def _observe(slow: Ints, well: Ints) -> Observations:

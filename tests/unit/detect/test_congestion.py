@@ -85,6 +85,21 @@ def test_a_link_is_no_vaguer_than_another(fabric: Any) -> None:
     assert set(found) == {LINK, other}
 
 
+@pytest.mark.parametrize(("surely", "expected"), [(1.0, {LINK}), (0.7, {LINK, replace(LINK, id="h00/r0--l0")})])
+def test_of_links_in_a_row_the_one_that_another_class_is_sure_of_has_the_queue(
+    fabric: Any, surely: float, expected: set[Subject]
+) -> None:
+    """One class's slow paths all crossed l0->s2 and then s2->l2, where another class's showed the queue."""
+    detector, over, _ = fabric
+    first = replace(LINK, id="h00/r0--l0")
+    known, theirs = location(LINK, over[2:], ["l0->s0"])
+    doubtful, number = location(first, over[:2], ["h00/r0->l0"])
+    doubtful = replace(doubtful, suspects=[("h00/r0->l0", 0.75), ("l0->s0", 0.25)], probability=0.75)
+    found = {LINK: (replace(known, probability=surely), theirs), first: (doubtful, number)}
+    fresh(detector)._locate_by_others(found)
+    assert set(found) == expected
+
+
 @pytest.mark.parametrize(("stands", "cause"), [(True, "ecn-mistuned"), (False, "queueing")])
 def test_only_paths_on_which_a_queue_still_stands_say_that_it_is_not_marked(
     fabric: Any, monkeypatch: pytest.MonkeyPatch, stands: bool, cause: str
