@@ -23,7 +23,7 @@ from tests.fuzz.values import STRANGERS, Draw
 
 UNREAD: Final = frozenset({ANOMALY.name, EDGE.name, ESTIMATE.name})
 """Topics that no process of `sdfstream up` reads: nobody refuses what stands there."""
-_LAG: Final = 1_000
+_LAG: Final = 5_000
 """Messages that the slowest stage may be behind before the strangers pause."""
 _LOOK_S: Final = 1.0
 _TOGETHER: Final = 200
