@@ -30,6 +30,7 @@ from sdfstream.errors import BusError, FormatError
 from sdfstream.records.checkpoint import Checkpoint
 from sdfstream.records.message import Message, Output
 from sdfstream.records.position import PARTITION_BITS, Partition, Positions
+from sdfstream.records.slices import is_urgent
 from sdfstream.records.topics import CHECKPOINT
 from sdfstream.records.units import NS_PER_S
 
@@ -187,16 +188,16 @@ class KafkaTask:
             with mapped("reading"):
                 await self._partitions.fetch(wait_s)
                 taken = self._take(max_messages, upto, loop.time())
-                if taken and upto is None and self.work.slice_ns and not any(_is_urgent(p) for p, _ in taken):
+                found = self._decoded(taken)
+                if found and upto is None and self.work.slice_ns and not any(is_urgent(m.topic, m.body) for m in found):
                     await asyncio.sleep(self._slice_left_s())
                     await self._partitions.fetch(0.0)
-                    taken = [*taken, *self._take(max_messages - len(taken), None, loop.time())]
+                    found += self._decoded(self._take(max_messages - len(taken), None, loop.time()))
             if taken:
                 self._progress_s = loop.time()
-                found = [m for p, queued in taken if (m := self._decode(p, queued.item, queued.at_ns)) is not None]
+            if found:
                 found.sort(key=lambda m: (m.bus_at_ns, m.topic, m.bus_seq))
-                if found:
-                    return found
+                return found
             wait_s = deadline_s - loop.time()
             if wait_s <= 0:
                 await self._check_stalled(loop.time())
@@ -325,6 +326,9 @@ class KafkaTask:
     def _count_lost(self, topic: str, n: int) -> None:
         self._bus.counters.add("lost", f"{self.work.name}:{topic}", n)
 
+    def _decoded(self, taken: Any) -> list[Message]:
+        return [m for p, queued in taken if (m := self._decode(p, queued.item, queued.at_ns)) is not None]
+
     def _decode(self, partition: Partition, record: Any, at_ns: int, *, count: bool = True) -> Message | None:
         """The message in `record`; None for a repeat, and for one that cannot be read (a dead letter is queued)."""
         topic, number = partition
@@ -363,8 +367,3 @@ class KafkaTask:
             self._bus.counters.add("consumer-restarted", self.work.name)
             self.over = "its consumer stands still although there is more"
             self._check()
-
-
-def _is_urgent(partition: Partition) -> bool:
-    """Whether its topic carries events that must not wait; what a liveness event says is not known yet."""
-    return codec.topic_of(partition[0]).urgent
