@@ -10,8 +10,7 @@ import numpy as np
 
 from sdfstream.board.path_list import code_of, measures_of
 from sdfstream.board.paths import PathFigures
-from sdfstream.numeric.group import group
-from sdfstream.numeric.proximity import leaf_groups
+from sdfstream.numeric.proximity import leaf_groups, least_by_pair
 from sdfstream.records.fabric import Topology, host_of
 from sdfstream.records.units import Float64s, Int64s
 
@@ -67,17 +66,7 @@ def round_trips(figures: PathFigures, now_ns: int) -> tuple[Int64s, Int64s, Floa
     both, at_out, at_home = np.intersect1d(session[out], session[home], return_indices=True)
     total: Float64s = floor_ns[out][at_out] + floor_ns[home][at_home]
     pair = names[both // (len(numbers) or 1)]
-    return _least(pair >> 24, pair & 0xFFFFFF, total)
-
-
-def _least(a: Int64s, b: Int64s, value: Float64s) -> tuple[Int64s, Int64s, Float64s]:
-    """Each pair of different numbers once, the smaller first, with its least value."""
-    apart = a != b
-    low, high, value = np.minimum(a, b)[apart], np.maximum(a, b)[apart], value[apart]
-    pairs = group((low << 24) | high)
-    if not pairs.key.size:
-        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
-    return pairs.key >> 24, pairs.key & 0xFFFFFF, np.minimum.reduceat(value[pairs.order], pairs.start)
+    return least_by_pair(pair >> 24, pair & 0xFFFFFF, total)
 
 
 def _grouped(by: str, switch_of: Mapping[str, str | None], *, named: bool) -> Proximity:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.numeric.graph import components
-from sdfstream.numeric.group import group_values, quantile
+from sdfstream.numeric.group import group, group_values, quantile
 
 Int64s = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
@@ -74,6 +74,28 @@ def leaf_groups(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s:
     met[a], met[b] = True, True
     result: Int64s = np.where(met & ~refuted[label], label, -1)
     return result
+
+
+def least_by_pair(a: Int64s, b: Int64s, value: Float64s) -> tuple[Int64s, Int64s, Float64s]:
+    """Each pair of different numbers once, the smaller first, with its least value.
+
+    Parameters
+    ----------
+    a, b : (n,) int64
+        Numbers of NICs, below 2**31 and not negative.
+    value : (n,) float64
+
+    Examples
+    --------
+    >>> least_by_pair(np.array([2, 1, 3]), np.array([1, 2, 3]), np.array([7.0, 5.0, 1.0]))
+    (array([1]), array([2]), array([5.]))
+    """
+    apart = a != b
+    low, high, value = np.minimum(a, b)[apart], np.maximum(a, b)[apart], value[apart]
+    pairs = group((low << 31) | high)
+    if not pairs.key.size:
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+    return pairs.key >> 31, pairs.key & ((1 << 31) - 1), np.minimum.reduceat(value[pairs.order], pairs.start)
 
 
 def _between(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Float64s:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from sdfstream.detect.sessions import Sessions
-from sdfstream.numeric.group import group
+from sdfstream.numeric.proximity import least_by_pair
 from sdfstream.numeric.table import Table
 from sdfstream.records import columns
 from sdfstream.records.units import ABSENT_NS, NS_PER_S, Float64s, Int64s
@@ -60,13 +60,8 @@ class RoundTripFloors:
         n = self.sessions.count
         src, dst = self.sessions.table["src"][:n], self.sessions.table["dst"][:n]
         least = np.minimum(self.table["now"][:n], self.table["before"][:n])
-        known = np.isfinite(least) & (src >= 0) & (src != dst)
-        low, high = np.minimum(src, dst)[known], np.maximum(src, dst)[known]
-        pairs = group((low << 20) | high)
-        if not pairs.size.size:
-            return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
-        floor_ns = np.minimum.reduceat(least[known][pairs.order], pairs.start)
-        return pairs.key >> 20, pairs.key & ((1 << 20) - 1), floor_ns
+        known = np.isfinite(least) & (src >= 0)
+        return least_by_pair(src[known], dst[known], least[known])
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
