@@ -1,7 +1,8 @@
 """Jobs as the bus shows them: shards, queue pairs' elements and throughput, findings that touch them, commands.
 
-Sans-IO and bounded, beside `board.Board`: `take` messages as they come, ask for a `view` of all jobs or for the
-`facts` of one. Both answer from the messages up to now; a host without messages for a while is stale, never healthy.
+Sans-IO and bounded, beside `board.Board`, with which it may share what operators said of findings: `take` messages as
+they come, ask for a `view` of all jobs or for the `facts` of one. Both answer from the messages up to now; a host
+without messages for a while is stale, never healthy.
 """
 
 from __future__ import annotations
@@ -53,10 +54,12 @@ class JobBoard:
         JOB.name, QP_WINDOW.name, FINDING.name, COMMAND.name, OUTCOME.name, OVERRIDE.name, TOPOLOGY.name, LIVENESS.name,
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, notes: FindingNotes | None = None) -> None:
+        """`notes`: of a `Board` that takes the same messages; None: it reads overrides and outcomes itself."""
         self.counters = Counters("jobs")
         self.commands = CommandTable(self.counters)
-        self.notes = FindingNotes(self.counters)
+        self.notes = FindingNotes(self.counters) if notes is None else notes
+        self._takes_notes = notes is None
         self._rates = RateTable(self.counters)
         self._shards: dict[str, dict[str, JobShard]] = {}
         """Job → host → the host's shard of it."""
@@ -139,7 +142,7 @@ class JobBoard:
             self._rates.take(message.body, message.bus_at_ns)
         elif message.topic in CommandTable.reads:
             self.commands.take(message)
-            if message.topic != COMMAND.name:
+            if message.topic != COMMAND.name and self._takes_notes:
                 self.notes.take(message)
         elif isinstance(message.body, Event):
             self._take_event(message, message.body)

@@ -101,7 +101,8 @@ def of_console(console: Console, at_ns: int | None, archive: str) -> PastBoards:
     if ends_at_ns is None:
         raise UnavailableError(f"the archive {archive} is empty: nothing was archived there yet")
     at_ns = ends_at_ns if at_ns is None else at_ns
-    board, jobs = Board(), JobBoard()
+    board = Board()
+    jobs = JobBoard(board.notes)
     moment = archived_io.moment(console, at_ns)
     said = archived_io.messages(console, moment)
     board.take(message for message in said if message.topic in Board.reads)

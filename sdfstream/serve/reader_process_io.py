@@ -98,7 +98,8 @@ class BoardReader:
     """Boards that are fed by a bus, and answer."""
 
     def __init__(self, chosen: Settings, control: RunControl, run: str) -> None:
-        self.board, self.jobs = Board(), JobBoard()
+        self.board = Board()
+        self.jobs = JobBoard(self.board.notes)
         self.url: str | None = None
         self._chosen, self._control = chosen, control
         self._started_at_ns = time.time_ns()
@@ -153,8 +154,7 @@ class BoardReader:
 
     async def _take_notes(self, messages: Sequence[Message]) -> None:
         """Silences and labels from the oldest outcome on: one that was said before this process began still counts."""
-        for notes in (self.board.notes, self.jobs.notes):
-            notes.take_all(messages)
+        self.board.notes.take_all(messages)
 
     def _lag(self) -> dict[str, int]:
         return {"board": sum(self._control.lag.values())}

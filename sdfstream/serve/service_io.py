@@ -68,11 +68,14 @@ class Service:
     notes_reader: str = ""
     """Of the watcher that reads what operators said before this process began; empty: nothing was, on a bus of ours."""
     board: Board = field(default_factory=Board)
-    jobs: JobBoard = field(default_factory=JobBoard)
+    jobs: JobBoard = field(init=False)
     counted: list[HasCounters] = field(default_factory=list)
     started_at_ns: int = 0
     api_url: str | None = None
     """Where the API answers; None: it is off."""
+
+    def __post_init__(self) -> None:
+        self.jobs = JobBoard(self.board.notes)
 
     @property
     def link(self) -> Path:
@@ -280,8 +283,7 @@ def _taker(board: Board | JobBoard) -> Any:
 
 def _notes_taker(running: Service) -> Any:
     async def take(messages: Sequence[Message]) -> None:
-        for notes in (running.board.notes, running.jobs.notes):
-            notes.take_all(messages)
+        running.board.notes.take_all(messages)
 
     return take
 
