@@ -96,12 +96,14 @@ async def measure(result: Result, trials: int, seed: int) -> None:
     flapped: set[str] = set()
     injected: list[Fault] = []
     config = ActuateConfig(mode="enforce", hold_down_ms=HOLD_DOWN_MS)
-    async with world(LARGE.spec, MESH, config, record=Path(result.record) if result.record else None) as here:
+    record = Path(result.record) if result.record else None
+    # in a group: an error of the task that reads queues ends the trial, with its reason
+    async with world(LARGE.spec, MESH, config, record=record) as here, asyncio.TaskGroup() as beside:
         await _ready(here)
         for spec in LARGE.jobs:
             await here.start(spec)
         queues = Queues()
-        reading = asyncio.create_task(queues.read(here.fabric))
+        reading = beside.create_task(queues.read(here.fabric))
         await asyncio.sleep(10.0)  # the jobs' normal, by which they are judged
         for number, kind in enumerate(kinds, 1):
             fault = KINDS[kind].inject(here.fabric, rng, flapped)
