@@ -24,7 +24,7 @@ from sdfstream.probes.stamp.known_senders import KnownSender
 from sdfstream.probes.stamp.liveness import SILENT
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.probes.stamp.sender import NEVER, SessionSender
-from sdfstream.records.units import NS_PER_S
+from sdfstream.verbs.carried.gid_watch import GidWatch
 from sdfstream.verbs.carried.peers import Peers
 from sdfstream.verbs.carried.ports import on_ports, pairs_wanted
 from sdfstream.verbs.probing.datagrams_io import (
@@ -43,8 +43,6 @@ from sdfstream.verbs.udp_port import LEAST_PORT
 PLANNED_PAIRS: Final = 4
 """Queue pairs for planned sessions where each has one source port."""
 _MOST_SESSIONS: Final = 4_096
-_NO_GID_NS: Final = 3 * NS_PER_S
-"""A port that is up without its GID for so long is begun anew: the address may stand elsewhere in the table."""
 _OWNER: Final = "rocev2"
 
 OpenEndpoint = Callable[[DeviceChoice, Sequence[int]], UdEndpoint]
@@ -80,7 +78,7 @@ class RoceNic:
         self._open = open_endpoint
         self._nic = setup.nic.nic
         self.reflecting = open_endpoint(choice, (LEAST_PORT,))
-        self._opened_gid = self.reflecting.address.gid
+        self._gid = GidWatch(self.reflecting.address.gid)
         host = replace(setup.host, nics=(setup.nic,), sessions=())
         self._host = host
         self.reflector = SessionReflector(
@@ -97,7 +95,7 @@ class RoceNic:
             self.reflector.know(name, senders, networks)
         self._answers = ReflectorDatagrams(self.reflecting, self.reflector.counters)
         self._events = DeviceEvents(self.reflecting, setup.on_change)
-        self._usable, self._no_gid_ns = True, 0
+        self._usable = True
         self.peers = Peers()
         self.probing: UdEndpoint | None = None
         self.sender: SessionSender | None = None
@@ -221,12 +219,10 @@ class RoceNic:
             for session in {int(self.sender.paths.session[i]) for i in silent.tolist()}:
                 self.peers.is_silent(self.sender.paths.sessions[session].dst_address, now_ns)
         port = self.reflecting.ports().get(self.choice.port)
-        if port is not None and port.gid and port.gid != self._opened_gid:
-            raise UnavailableError(f"GID {self.choice.gid_index} of {self.choice.device} is another address now")
-        missing = port is not None and port.state == ACTIVE and not port.gid
-        self._no_gid_ns = (self._no_gid_ns or now_ns) if missing else 0
-        if missing and now_ns - self._no_gid_ns >= _NO_GID_NS:
-            raise UnavailableError(f"{self.choice.device} has no GID {self.choice.gid_index} any more")
+        if port is None:
+            return
+        if why := self._gid.why_lost(port.gid, active=port.state == ACTIVE, now_ns=now_ns):
+            raise UnavailableError(f"GID {self.choice.gid_index} of {self.choice.device} {why}")
 
     def rows(self, now_ns: int) -> pa.RecordBatch | None:
         """Rows of exchanges that finished."""
