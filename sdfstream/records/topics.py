@@ -210,6 +210,8 @@ EDGE: Final = Topic(
             _column("tripped", pa.uint32(), "whose clock difference jumped lately"),
             _column("step_ns", pa.float64(), "by how much at most", unit="ns"),
             _column("alarm_ns2", pa.float64(), "what packets surprised them by, mean square", unit="ns²"),
+            _column("breached", pa.uint32(), "whose packets of this tick contradict all that is known", null=True),
+            _column("breach_ns2", pa.float64(), "by how much, sum of squares", unit="ns²", null=True),
             _column("drifted_src_ns", pa.float64(), "what drifts made of clock_src", unit="ns", null=True),
             _column("drifted_src_ppb", pa.float64(), "and of its skew", unit="ppb", null=True),
             _column("drifted_dst_ns", pa.float64(), "what drifts made of clock_dst", unit="ns", null=True),

@@ -53,6 +53,7 @@ class MeshClocks:
                 **drift.COLUMNS,
                 "misfit_ns2": np.float64(0.0),
                 "surprise_ns2": np.float64(0.0),
+                "breach_ns2": np.float64(0.0),
                 "usual_log_var": np.float64(np.nan),
                 "reach_factor": np.float64(1.0),
                 "samples": np.float64(0.0),
@@ -145,9 +146,22 @@ class MeshClocks:
         # what one neighbour's step did to its sessions must not open this clock's bound
         surprise_ns2 = np.minimum(surprise_ns2 / np.maximum(sessions, 1.0), _ALARM_MOST * b["offset_var_ns2"])
         t["surprise_ns2"] = np.maximum(t["surprise_ns2"], surprise_ns2)
+        self._doubt_breached(e, blocks.astype(np.float64))
         self.wander.surprised(t, b["offset_var_ns2"], surprise_ns2)
         self.wander.tick(t, b, self.estimates.at_ns, ticks, self.label)
         self._walks()
+
+    def _doubt_breached(self, e: ReducedEdges, blocks: Float64s) -> None:
+        """Widen the bound of clocks most of whose packets contradict it, before it is clear what they did.
+
+        A step or slew takes `breach_blocks` ticks to be told from wrong stamps; until then nothing is learned, and the
+        estimate may be off by as much as the packets say. `blocks`: of each clock in this tick.
+        """
+        t = self.table
+        breached = np.bincount(e.src, e.breached, self.n) + np.bincount(e.dst, e.breached, self.n)
+        square_ns2 = np.bincount(e.src, e.breach_ns2, self.n) + np.bincount(e.dst, e.breach_ns2, self.n)
+        doubted = np.where(2.0 * breached > blocks, square_ns2 / np.maximum(breached, 1.0), 0.0)
+        t["breach_ns2"] = np.where(blocks > 0.0, doubted, t["breach_ns2"])
 
     def _learn_drift(self, predicted: list[Float64s], held: Bools, ticks: int) -> None:
         """`predicted`: offset, its variance and covariance before the mesh was solved."""
@@ -168,12 +182,12 @@ class MeshClocks:
         """Variance behind the bound of each clock, from its own variance `own`: never much less than usual.
 
         After a lucky packet the variance is too small for a moment: it counts with at
-        least its geometric mean of the last ten seconds. Surprises widen it at once.
+        least its geometric mean of the last ten seconds. Surprises and breaches widen it at once.
         """
         t = self.table
         usual_ns2 = np.where(np.isnan(t["usual_log_var"]), own, np.exp(t["usual_log_var"]))
         result: Float64s = np.maximum(own, usual_ns2) * self.wander.bound_factor(t)
-        result += t["surprise_ns2"] + t["drift_doubt_ns2"]
+        result += t["surprise_ns2"] + t["breach_ns2"] + t["drift_doubt_ns2"]
         return result
 
     def _walks(self) -> None:

@@ -317,8 +317,19 @@ def sigma(v: Prior, t: Table, i: Int64s) -> Float64s:
     return np.sqrt(np.maximum(np.stack([var + twice, var - twice]), 1e-6))
 
 
-def gate(e: Float64s, s: Float64s, scale: Float64s, c: SyncConfig) -> tuple[Bools, Float64s]:
-    """Innovation gate: blocks far below the prior (broken), and by how much others lie below it, ns.
+class Gated(NamedTuple):
+    """What the innovation gate makes of some blocks; all (blocks,)."""
+
+    broken: Bools
+    """Far below the prior: not to be learned from."""
+    breach_ns: Float64s
+    """By how much broken blocks lie below it; 0: not broken."""
+    surprise_ns: Float64s
+    """By how much others do; 0: not by more than queues and noise explain."""
+
+
+def gate(e: Float64s, s: Float64s, scale: Float64s, c: SyncConfig) -> Gated:
+    """Innovation gate.
 
     A small surprise widens the estimate at once; a large one may be a wrong stamp, a shorter path or a step, for which
     `breaks` waits for more blocks.
@@ -326,5 +337,5 @@ def gate(e: Float64s, s: Float64s, scale: Float64s, c: SyncConfig) -> tuple[Bool
     short = np.where(np.isfinite(e), -e, 0.0)
     beyond = short > c.breach_sigmas * s
     broken: Bools = np.any(beyond & (short > c.breach_scales * scale), axis=0)
-    size = np.where(broken, 0.0, np.where(short > c.doubt_sigmas * s, short, 0.0).max(axis=0))
-    return broken, size
+    surprise_ns = np.where(broken, 0.0, np.where(short > c.doubt_sigmas * s, short, 0.0).max(axis=0))
+    return Gated(broken, np.where(broken, short.max(axis=0), 0.0), surprise_ns)

@@ -20,7 +20,7 @@ from sdfstream.sync.blocks import Blocks, blocks, learn_moments, narrow
 from sdfstream.sync.bustime import NEAR_NS, NEVER_LATE_NS
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.estimates import ClockEstimates, CorrectedRows
-from sdfstream.sync.reduce import ReducedEdges, empty, less_drifted, reduce, residuals
+from sdfstream.sync.reduce import Received, ReducedEdges, empty, less_drifted, reduce, residuals
 from sdfstream.sync.registry import Roster
 from sdfstream.sync.sessions import UNKNOWN, FirstBlock, start
 
@@ -77,19 +77,21 @@ class EdgeWork:
         self._at = at_ns
         # before this tick's blocks, which the mesh does not know yet
         trust = residuals(t, line, usual_ns2, self._calm(), t["began_at_ns"] <= estimates.solved_at_ns)
-        trips, received, surprise_ns2 = breaks.NOTHING, rows.session, np.zeros(t.rows)
+        trips, received = breaks.NOTHING, Received(rows.session, np.zeros(t.rows), np.zeros(t.rows))
         if rows.session.size:
             block = blocks(rows.session, rows.at_ns, rows.fwd_ns, rows.rev_ns, t["centre_ns"], narrow(t, c))
-            received = block.session
-            t["received_at_ns"][received] = at_ns
+            session = block.session
+            t["received_at_ns"][session] = at_ns
             skew = estimates.table["skew_ppb"]
             offset_skew_cov, skew_var_ppb2 = (
                 estimates.both("offset_skew_cov", src, dst),
                 estimates.both("skew_var_ppb2", src, dst),
             )
             predicted = ef.MeshPrediction(line, skew[dst] - skew[src], mesh_var, offset_skew_cov, skew_var_ppb2)
-            trips, surprise_ns2[received] = self._learn(block, predicted.pick(received), walk[received], at_ns)
-        e = reduce(t, trust, line, usual_ns2, at_ns, (received, surprise_ns2), self._jumped(trips), c, self._pairs)
+            trips, surprise_ns, breach_ns = self._learn(block, predicted.pick(session), walk[session], at_ns)
+            received = received._replace(session=session)
+            received.surprise_ns2[session], received.breach_ns2[session] = surprise_ns**2, breach_ns**2
+        e = reduce(t, trust, line, usual_ns2, at_ns, received, self._jumped(trips), c, self._pairs)
         return less_drifted(e, estimates.table["followed_ns"], estimates.table["followed_ppb"])
 
     def _follow_drift(self, b: Table, dt_s: float) -> None:
@@ -128,8 +130,8 @@ class EdgeWork:
 
     def _learn(
         self, block: Blocks, predicted: ef.MeshPrediction, walk: Float64s, at_ns: float
-    ) -> tuple[breaks.Breaks, Float64s]:
-        """One tick's blocks into new, quiet and bounded filters; each block's surprise, ns²."""
+    ) -> tuple[breaks.Breaks, Float64s, Float64s]:
+        """One tick's blocks into new, quiet and bounded filters; each block's surprise and breach, ns."""
         t, c, i = self._roster.sessions, self._c, block.session
         self._begin(block, predicted, at_ns)
         learn_moments(t, block, c)
@@ -140,7 +142,7 @@ class EdgeWork:
         calm = t["quiet"][i] & (block.n > 0).all(axis=0)
         ef.learn_means(t, block, np.flatnonzero(calm), v, c)
         e = ef.excess(block.minimum, v, t["base_delay_ns"][i])
-        broken, surprise = ef.gate(e, ef.sigma(v, t, i), t["excess_scale_ns"].take(i, axis=1), c)
+        broken, breach, surprise = ef.gate(e, ef.sigma(v, t, i), t["excess_scale_ns"].take(i, axis=1), c)
         trips = breaks.count_broken(t, i, block.minimum, e, v, broken, c)
         off = np.flatnonzero((surprise > 0.0) & ~calm)
         if off.size:
@@ -155,7 +157,7 @@ class EdgeWork:
             if found.rerouted.size:
                 self._counters.add("reroutes", kind, found.rerouted.size)
                 self.rerouted.append((found.rerouted, found.change_ns))
-        return trips, np.where(calm, 0.0, surprise * surprise)
+        return trips, np.where(calm, 0.0, surprise), np.where(calm, 0.0, breach)
 
     def _calm(self) -> Bools:
         """Sessions that did not jump within the last second; what a jump leaves behind is no disagreement."""

@@ -15,7 +15,7 @@ import numpy as np
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
 from sdfstream.sync.clocks import MeshClocks
 from sdfstream.sync.meshwork import TickReport
-from sdfstream.sync.reduce import ReducedEdges, empty
+from sdfstream.sync.reduce import ReducedEdges, empty, restored
 from sdfstream.sync.wire import EdgeRows
 
 KEEP_NS: Final = 2 * NS_PER_S
@@ -150,8 +150,8 @@ class Gather:
         self._number = {name: k for k, name in enumerate(self._names)}
         self._base_ns, self._based = state["base_ns"], state["based"]
         self._drifted = state.get("drifted", np.zeros((2, len(self._names))))
-        self._arrived = [(tick_at_ns, ReducedEdges(*e)) for tick_at_ns, e in state["came"]]
-        self._latest = state["latest"][0], ReducedEdges(*state["latest"][1])
+        self._arrived = [(tick_at_ns, restored(e)) for tick_at_ns, e in state["came"]]
+        self._latest = state["latest"][0], restored(state["latest"][1])
         self._lags = [(int(tick), float(lag)) for tick, lag in state["lags"]]
         self._known = None
 
@@ -167,5 +167,6 @@ def _carried(tick_at_ns: Int64s, e: ReducedEdges, at_ns: int, of: Int64s, clocks
     faded = {
         name: getattr(e, name) * left for name in ("weight", "skew_weight", "info_offset", "info_cross", "info_skew")
     }
-    silent = {name: np.where(now, getattr(e, name), 0.0) for name in ("blocks", "jumped", "step_ns", "surprise_ns2")}
+    news = ("blocks", "jumped", "step_ns", "surprise_ns2", "breached", "breach_ns2")
+    silent = {name: np.where(now, getattr(e, name), 0.0) for name in news}
     return e._replace(offset_ns=e.offset_ns + np.where(now, 0.0, run), **faded, **silent)

@@ -20,7 +20,7 @@ from sdfstream.sync.clocks import MeshClocks
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.mesh import reach, solve
 from sdfstream.sync.publish import ClockRows
-from sdfstream.sync.reduce import ReducedEdges, empty, less_drifted
+from sdfstream.sync.reduce import ReducedEdges, empty, less_drifted, restored
 from sdfstream.sync.reference import Ensemble, Reference
 from sdfstream.sync.smoother import TICKS_PER_PASS, Smoothed, Smoother
 from sdfstream.sync.utc import UtcTie
@@ -275,7 +275,7 @@ class MeshWork:
         self._smoother.restore(state["smoother"])
         self._reference.restore(state["reference"])
         self._utc.restore(state["utc"])
-        self._edges = ReducedEdges(*state["edges"])
+        self._edges = restored(state["edges"])
         self._usual_ns2 = float(state["usual"])
         self._ticks = int(state["ticks"])
 

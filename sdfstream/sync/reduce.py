@@ -10,6 +10,7 @@ squares, warm-started by time).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -66,6 +67,27 @@ class ReducedEdges(NamedTuple):
     """By how much at most, ns."""
     surprise_ns2: Float64s
     """Mean over sessions of the square of what packets surprised them by in this tick, ns² (`edge_filter.gate`)."""
+    breached: Float64s
+    """Sessions whose block of this tick is broken: the packets contradict all that is known."""
+    breach_ns2: Float64s
+    """Sum over them of the square of by how much, ns²."""
+
+
+class Received(NamedTuple):
+    """What a tick's packets did to the sessions."""
+
+    session: Int64s
+    """Sessions with a block."""
+    surprise_ns2: Float64s
+    """(sessions,) of all sessions."""
+    breach_ns2: Float64s
+    """(sessions,) likewise; 0: its block is not broken."""
+
+
+def restored(columns: Sequence[Any]) -> ReducedEdges:
+    """From a snapshot's columns; those that an earlier version did not know are 0."""
+    missing = len(ReducedEdges._fields) - len(columns)
+    return ReducedEdges(*columns, *(np.zeros(columns[0].size) for _ in range(missing)))
 
 
 def empty() -> ReducedEdges:
@@ -112,14 +134,14 @@ def reduce(
     line: Float64s,
     usual_ns2: float,
     now: float,
-    received: Any,
+    received: Received,
     trips: Any,
     c: SyncConfig,
     pairs: Distinct | None = None,
 ) -> ReducedEdges:
     """Sum the edge filters up per directed clock pair.
 
-    `received`: sessions with a block in this tick, all sessions' surprise (ns²); `trips`: (sessions, ns) that jumped.
+    `trips`: (sessions, ns) that jumped.
     """
     pair_of, inverse = (pairs or Distinct()).of((t["clock_src"] << 32) | t["clock_dst"])
     n = pair_of.size
@@ -138,7 +160,7 @@ def reduce(
     step = np.zeros(n)
     np.maximum.at(step, inverse, jumped)
     present = np.zeros(t.rows)
-    present[received[0]] = 1.0
+    present[received.session] = 1.0
     return ReducedEdges(
         src=pair_of >> 32,
         dst=pair_of & 0xFFFFFFFF,
@@ -157,7 +179,9 @@ def reduce(
         blocks=total(present),
         jumped=total((jumped > 0.0).astype(np.float64)),
         step_ns=step,
-        surprise_ns2=total(robust * received[1]) / sessions,
+        surprise_ns2=total(robust * received.surprise_ns2) / sessions,
+        breached=total((received.breach_ns2 > 0.0).astype(np.float64)),
+        breach_ns2=total(received.breach_ns2),
     )
 
 

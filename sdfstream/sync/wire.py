@@ -34,6 +34,8 @@ _FLOATS: Final = {
     "step_ns": "step_ns",
     "alarm_ns2": "surprise_ns2",
 }
+_BREACHES: Final = {"breached": "breached", "breach_ns2": "breach_ns2"}
+"""Of edges; 0 where a message of an earlier version lacks them."""
 _COUNTS: Final = {"sessions": "sessions", "bad": "disagreeing", "blocks": "blocks", "tripped": "jumped"}
 _ESTIMATES: Final = {
     "offset_ns": "offset_ns",
@@ -71,6 +73,8 @@ _LIMITS: Final = {
     "square_ns2": (0.0, _MOST_SQUARE),
     "rest_ns2": (0.0, _MOST_SQUARE),
     "alarm_ns2": (0.0, _MOST_SQUARE),
+    "breached": (0.0, _MOST_SQUARE),
+    "breach_ns2": (0.0, _MOST_SQUARE),
     "usual_ns2": (0.0, _MOST_SQUARE),
     "place_skew_ppb": (-_MOST_SKEW_PPB, _MOST_SKEW_PPB),
     "var_xx_ns2": (0.0, _MOST_SQUARE),
@@ -140,6 +144,8 @@ def edge_batches(
                 **{name: getattr(e, field) for name, field in _FLOATS.items()},
                 **{name: getattr(e, field).astype(np.uint32) for name, field in _COUNTS.items()},
                 "heard": pa.array(e.recent),
+                "breached": e.breached.astype(np.uint32),
+                "breach_ns2": e.breach_ns2,
                 **{f"drifted_src_{unit}": drifted[k, e.src] for k, unit in enumerate(_UNITS)},
                 **{f"drifted_dst_{unit}": drifted[k, e.dst] for k, unit in enumerate(_UNITS)},
             },
@@ -168,7 +174,9 @@ def read_edges(batch: pa.RecordBatch) -> EdgeRows:
     if (np.square(floats["info_cross"]) > floats["info_offset"] * floats["info_skew"] * _ROUNDED).any():
         raise FormatError("out-of-range", "info_xg_per_ns_ppb")
     counts = {field: columns.values(batch, name).astype(np.float64) for name, field in _COUNTS.items()}
-    edges = ReducedEdges(src=src, dst=dst, recent=columns.values(batch, "heard").astype(np.bool_), **floats, **counts)
+    breaches = {field: _finite_or_0(batch, name) for name, field in _BREACHES.items()}
+    recent = columns.values(batch, "heard").astype(np.bool_)
+    edges = ReducedEdges(src=src, dst=dst, recent=recent, **floats, **counts, **breaches)
     base_ns, based = np.full(len(names), np.iinfo(np.int64).min), np.zeros(len(names), dtype=np.bool_)
     drifted = np.zeros((2, len(names)))
     for end, clock in (("src", src), ("dst", dst)):

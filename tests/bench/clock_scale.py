@@ -149,7 +149,7 @@ def _mesh(clocks: int, peers: int) -> dict[str, Any]:
     weight = one / 400.0
     rows = ReducedEdges(
         src, dst, weight, truth[dst] - truth[src], weight, 0.0 * one, weight, 0.0 * one, weight, 4.0 * one, 100.0 * one,
-        10.0 * one, 0.0 * one, one > 0.0, 10.0 * one, 0.0 * one, 0.0 * one, 0.0 * one,
+        10.0 * one, 0.0 * one, one > 0.0, 10.0 * one, 0.0 * one, 0.0 * one, 0.0 * one, 0.0 * one, 0.0 * one,
     )  # fmt: skip
     names, bases = [f"h{k:06d}" for k in range(clocks)], np.zeros(clocks, dtype=np.int64)
     stage, sent, spent = SyncMeshStage(), 0, []

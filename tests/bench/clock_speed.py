@@ -114,7 +114,7 @@ def _solve(clocks: int, neighbours: int) -> dict[str, Any]:
         skew_ppb=rate[dst] - rate[src] + 20.0 * g.standard_normal(src.size),
         info_offset=weight, info_cross=zero, info_skew=weight, disagreement_ns2=one, residual_ns2=400.0 * one,
         sessions=4.0 * one, disagreeing=zero, recent=one > 0.0,
-        blocks=4.0 * one, jumped=zero, step_ns=zero, surprise_ns2=zero,
+        blocks=4.0 * one, jumped=zero, step_ns=zero, surprise_ns2=zero, breached=zero, breach_ns2=zero,
     )  # fmt: skip
     label = components(clocks, src, dst)
     state = solve(e, truth, rate, np.full(clocks, 80.0), label)

@@ -220,9 +220,10 @@ def test_what_others_taught_the_mesh_reaches_the_base_delay() -> None:
 def test_what_no_queue_explains(short: float, broken: bool, size: float) -> None:
     """σ = 10, scale = 20: doubt from 40 on, broken from 60 = 6 σ = 3 scales on."""
     e = np.array([[-short], [500.0]])
-    got, surprise = edge_filter.gate(e, np.full((2, 1), 10.0), np.full((2, 1), 20.0), CONFIG)
-    assert bool(got[0]) is broken
-    assert float(surprise[0]) == size
+    got = edge_filter.gate(e, np.full((2, 1), 10.0), np.full((2, 1), 20.0), CONFIG)
+    assert bool(got.broken[0]) is broken
+    assert float(got.surprise_ns[0]) == size
+    assert float(got.breach_ns[0]) == (short if broken else 0.0)
 
 
 def test_sigma_is_that_of_the_bounds_variance() -> None:

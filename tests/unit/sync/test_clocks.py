@@ -41,6 +41,36 @@ def ring(n: int, **columns: Any) -> ReducedEdges:
     return edges(np.arange(n), (np.arange(n) + 1) % n, **{"weight": 0.02, "blocks": 1.0, **columns})
 
 
+def test_a_clock_that_most_of_its_packets_contradict_is_in_doubt_at_once_and_no_other_is() -> None:
+    """What it did is known four ticks later; meanwhile nothing is learned, and its bound must not claim otherwise."""
+    clocks = known("a", "b", "c", "d")
+    every = [(i, j) for i in range(4) for j in range(i)]
+    src, dst = map(np.array, zip(*every, strict=True))
+    of_d = (src == 3).astype(np.float64)
+    calm = edges(src, dst, weight=0.02, blocks=1.0)
+    tick(clocks, calm, 1, 0.1)
+    before = clocks.estimates.table["bound_ns2"].copy()
+    tick(clocks, calm._replace(breached=of_d, breach_ns2=of_d * 50e3**2), 2, 0.2)
+    bound = clocks.estimates.table["bound_ns2"].copy()
+    assert bound[3] >= 50e3**2
+    assert (bound[:3] < 2.0 * before[:3]).all(), "one of three contradicts each of the others"
+    tick(clocks, calm, 3, 0.3)
+    assert clocks.estimates.table["bound_ns2"][3] < 2.0 * before[3]
+
+
+def test_doubt_lasts_until_packets_say_otherwise() -> None:
+    clocks = known("a", "b")
+    e = ring(2)._replace(breached=np.ones(2), breach_ns2=np.full(2, 9e6))
+    tick(clocks, e, 1, 0.1)
+    tick(clocks, ring(2, blocks=0.0), 2, 0.2)
+    assert (clocks.estimates.table["bound_ns2"] >= 9e6).all()
+    again = MeshClocks(CONFIG)
+    again.restore(load(dump(clocks.snapshot())))
+    for one in (clocks, again):
+        tick(one, ring(2), 3, 0.3)
+        assert (one.estimates.table["bound_ns2"] < 9e6).all()
+
+
 def test_rows_stand_in_order_of_names_whoever_came_first() -> None:
     clocks = known("m", "b")
     assert clocks.names == ["b", "m"]

@@ -9,7 +9,7 @@ import pytest
 
 from sdfstream.numeric.table import Table
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.reduce import ReducedEdges, reduce, residuals
+from sdfstream.sync.reduce import Received, ReducedEdges, reduce, residuals, restored
 from sdfstream.sync.sessions import UNKNOWN, session_table
 
 CONFIG = SyncConfig()
@@ -36,7 +36,8 @@ def reduced(t: Table, trust: object = 1.0, usual_ns2: float = 0.0, trips: Any = 
     received = more.get("recent", np.arange(t.rows))
     alarm = np.broadcast_to(np.asarray(more.get("surprise_ns2", 0.0), dtype=float), t.rows)
     trust = np.broadcast_to(np.asarray(trust, dtype=float), t.rows)
-    return reduce(t, trust, np.zeros(t.rows), usual_ns2, NOW, (received, alarm), trips, CONFIG)
+    breach_ns2 = np.broadcast_to(np.asarray(more.get("breach_ns2", 0.0), dtype=float), t.rows)
+    return reduce(t, trust, np.zeros(t.rows), usual_ns2, NOW, Received(received, alarm, breach_ns2), trips, CONFIG)
 
 
 def test_sums_are_taken_per_directed_pair() -> None:
@@ -49,6 +50,20 @@ def test_sums_are_taken_per_directed_pair() -> None:
     np.testing.assert_allclose(e.offset_ns, [-10.0, 7.0, (0.01 * 10.0 + 0.04 * 40.0) / 0.05])
     assert e.sessions.tolist() == [1.0, 1.0, 2.0]
     assert e.blocks.tolist() == [1.0, 1.0, 2.0]
+
+
+def test_broken_blocks_are_counted_whatever_their_sessions_weigh() -> None:
+    e = reduced(sessions([0, 0, 0, 1], [1, 1, 1, 2]), trust=[1.0, 0.0, 0.0, 1.0], breach_ns2=[0.0, 9e8, 4e8, 0.0])
+    assert e.breached.tolist() == [2.0, 0.0]
+    assert e.breach_ns2.tolist() == [13e8, 0.0]
+
+
+def test_a_snapshot_of_before_breaches_were_reported_has_none() -> None:
+    e = reduced(sessions([0], [1]), breach_ns2=4.0)
+    old = restored(list(e)[:-2])
+    assert (old.breached.tolist(), old.breach_ns2.tolist()) == ([0.0], [0.0])
+    assert old.surprise_ns2.tolist() == e.surprise_ns2.tolist()
+    assert restored(list(e)).breach_ns2.tolist() == [4.0]
 
 
 def test_the_information_is_that_of_the_covariances_inverse() -> None:

@@ -24,7 +24,7 @@ NAMES = ["b", "a", "c"]
 AT = 1_800_000_000_000_000_000
 DRIFTED = np.array([[7.5, -8.25, 1e4], [0.5, 600.0, -1.0]])
 """Offset and skew, by clock."""
-ADDED = ("drift_ppb_per_s", "drifted_")
+ADDED = ("drift_ppb_per_s", "drifted_", "breach")
 """Columns that messages of earlier versions lack."""
 
 
@@ -33,7 +33,7 @@ def edges(rows: int = 2, seed: int = 1) -> ReducedEdges:
     made = {name: g.random(rows) * 10.0 ** g.integers(-30, 9, rows) for name in ReducedEdges._fields}
     made["offset_ns"], made["skew_ppb"] = -made["offset_ns"], -made["skew_ppb"]
     made["info_cross"] = -0.9 * np.sqrt(made["info_offset"] * made["info_skew"])
-    for name in ("sessions", "disagreeing", "blocks", "jumped"):
+    for name in ("sessions", "disagreeing", "blocks", "jumped", "breached"):
         made[name] = g.integers(0, 1 << 32, rows).astype(np.float64)
     return ReducedEdges(
         **{**made, "src": np.array([0, 2])[:rows], "dst": np.array([1, 1])[:rows], "recent": made["disagreeing"] > 2e9}

@@ -1,0 +1,24 @@
+"""A daemon slews a clock at 500 ppm: 50 µs a tick. Four ticks pass until that is told from wrong stamps.
+
+Before its packets' own disagreement widened the bound at once, ten rows of each run lay outside of theirs, by up to
+200 µs at a bound of 90 ns: three at each begin and end of a slew.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sdfstream.score.clock.cases import BY_NAME, simulate
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_slewing_clock_is_inside_its_bound_from_the_first_tick_and_the_others_bounds_stay(seed: int) -> None:
+    found = simulate(BY_NAME["slew"], seed)
+    slewing = found.causal["h03"].between(15.0)
+    assert (np.abs(slewing.error) <= slewing.bound).all()
+    for name, track in found.causal.items():
+        if name != "h03":
+            others = track.between(15.0)
+            assert np.median(others.bound) < 1000.0
+            assert (np.abs(others.error) <= others.bound).mean() > 0.99, name
