@@ -20,7 +20,7 @@ from sdfstream.sync.blocks import Blocks, blocks, learn_moments, narrow
 from sdfstream.sync.bustime import NEAR_NS, NEVER_LATE_NS
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.estimates import ClockEstimates, CorrectedRows
-from sdfstream.sync.reduce import Received, ReducedEdges, empty, less_drifted, reduce, residuals
+from sdfstream.sync.reduce import ReducedEdges, TickEvidence, empty, less_drifted, reduce, residuals
 from sdfstream.sync.registry import Roster
 from sdfstream.sync.sessions import UNKNOWN, FirstBlock, start
 
@@ -77,7 +77,7 @@ class EdgeWork:
         self._at = at_ns
         # before this tick's blocks, which the mesh does not know yet
         trust = residuals(t, line, usual_ns2, self._calm(), t["began_at_ns"] <= estimates.solved_at_ns)
-        trips, received = breaks.NOTHING, Received(rows.session, np.zeros(t.rows), np.zeros(t.rows))
+        trips, received = breaks.NOTHING, TickEvidence(rows.session, np.zeros(t.rows), np.zeros(t.rows))
         if rows.session.size:
             block = blocks(rows.session, rows.at_ns, rows.fwd_ns, rows.rev_ns, t["centre_ns"], narrow(t, c))
             session = block.session

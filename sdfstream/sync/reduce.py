@@ -73,7 +73,7 @@ class ReducedEdges(NamedTuple):
     """Sum over them of the square of by how much, ns²."""
 
 
-class Received(NamedTuple):
+class TickEvidence(NamedTuple):
     """What a tick's packets did to the sessions."""
 
     session: Int64s
@@ -134,7 +134,7 @@ def reduce(
     line: Float64s,
     usual_ns2: float,
     now: float,
-    received: Received,
+    received: TickEvidence,
     trips: Any,
     c: SyncConfig,
     pairs: Distinct | None = None,
@@ -155,9 +155,8 @@ def reduce(
     weight, skew_weight = total(robust / dd), total(robust / gg)
     sessions = np.maximum(total(np.ones(t.rows)), 1.0)
     residual_ns = t["offset_ns"] - line
-    jumped = np.zeros(t.rows)
+    jumped, step = np.zeros(t.rows), np.zeros(n)
     jumped[trips[0]] = trips[1]
-    step = np.zeros(n)
     np.maximum.at(step, inverse, jumped)
     present = np.zeros(t.rows)
     present[received.session] = 1.0

@@ -9,7 +9,7 @@ import pytest
 
 from sdfstream.numeric.table import Table
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.reduce import Received, ReducedEdges, reduce, residuals, restored
+from sdfstream.sync.reduce import ReducedEdges, TickEvidence, reduce, residuals, restored
 from sdfstream.sync.sessions import UNKNOWN, session_table
 
 CONFIG = SyncConfig()
@@ -37,7 +37,7 @@ def reduced(t: Table, trust: object = 1.0, usual_ns2: float = 0.0, trips: Any = 
     alarm = np.broadcast_to(np.asarray(more.get("surprise_ns2", 0.0), dtype=float), t.rows)
     trust = np.broadcast_to(np.asarray(trust, dtype=float), t.rows)
     breach_ns2 = np.broadcast_to(np.asarray(more.get("breach_ns2", 0.0), dtype=float), t.rows)
-    return reduce(t, trust, np.zeros(t.rows), usual_ns2, NOW, Received(received, alarm, breach_ns2), trips, CONFIG)
+    return reduce(t, trust, np.zeros(t.rows), usual_ns2, NOW, TickEvidence(received, alarm, breach_ns2), trips, CONFIG)
 
 
 def test_sums_are_taken_per_directed_pair() -> None:
