@@ -44,6 +44,18 @@ class _MisfitError(Exception):
         self.names = list(names)
 
 
+def is_known(topic: str, type_: str) -> bool:
+    """Whether an event's type is one of its topic's; of a topic without shapes every type is.
+
+    A type of a later version passes a bus, bounded but without a shape, so no stage of this version may read it: its
+    NIC ids, for one, need not be printable.
+
+    >>> is_known("sdf.raw.liveness.v1", "sdf.raw.liveness.v1"), is_known("sdf.raw.liveness.v1", "another.v1")
+    (True, False)
+    """
+    return topic not in SHAPES or type_ in SHAPES[topic]
+
+
 def check_data(topic: str, type_: str, data: Mapping[str, Any], *, whole: bool = True) -> None:
     """Refuse `data` of an event that do not fit; a type that the topic does not know is bounded, no more.
 

@@ -29,6 +29,7 @@ from typing import Final
 from sdfstream.bus import codec
 from sdfstream.errors import FormatError
 from sdfstream.numeric import codec as numeric_codec
+from sdfstream.records.bounds import is_known
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.units import NS_PER_S
 from sdfstream.runtime.driver import Stage
@@ -55,6 +56,7 @@ _ROW_BYTES: Final = 192
 """Of the widest topic (`sdf.derived.edge.v1`)."""
 _CALL_BYTES: Final = 4096
 _BANNED: Final = ("set-aside", "key-banned")
+_FOREIGN: Final = ("ignored", "type-unknown")
 _MAGIC: Final = b"sdf-aside-1 "
 
 
@@ -132,9 +134,13 @@ class AsideStage:
         self._past = _Past(self._fresh)
 
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
-        """As the stage's, but for messages that raise: one dead letter each instead of their outputs."""
+        """As the stage's, but for messages that raise: one dead letter each instead of their outputs.
+
+        Events of types that their topic does not know are not given to it (`is_known`); they are counted.
+        """
         if not messages:
             return self._tick(now_ns)
+        messages = self._known(messages)
         if len(messages) > 1 and not self.trouble.of_any(messages):
             together = self._take_together(messages, now_ns)
             if together is not None:
@@ -144,6 +150,11 @@ class AsideStage:
             at_ns = min(now_ns, max(message.bus_at_ns, self.trouble.given_at_ns))
             out += self._take(message, at_ns)
         return out
+
+    def _known(self, messages: Sequence[Message]) -> Sequence[Message]:
+        foreign = [m for m in messages if isinstance(m.body, Event) and not is_known(m.topic, m.body.type)]
+        self.counters.add(*_FOREIGN, n=len(foreign))
+        return [m for m in messages if m not in foreign] if foreign else messages
 
     def finish(self, now_ns: int) -> list[Output]:
         """As the stage's; nothing when it raises."""
@@ -264,12 +275,13 @@ class AsideStage:
 
     def _restore_past(self) -> None:
         """The state before the call that raised."""
-        banned = self.counters.get(*_BANNED)  # counted between calls
+        between = {key: self.counters.get(*key) for key in (_BANNED, _FOREIGN)}  # counted between calls
         try:
             self.stage.restore(self._past.state)
             for messages, now_ns in self._past.calls:
                 self.stage.step(messages, now_ns)
-            self.counters.add(*_BANNED, n=banned - self.counters.get(*_BANNED))
+            for key, n in between.items():
+                self.counters.add(*key, n=n - self.counters.get(*key))
         except Exception as error:
             if not is_of_message(error):
                 raise
