@@ -152,9 +152,9 @@ class AsideStage:
         return out
 
     def _known(self, messages: Sequence[Message]) -> Sequence[Message]:
-        foreign = [m for m in messages if isinstance(m.body, Event) and not is_known(m.topic, m.body.type)]
-        self.counters.add(*_FOREIGN, n=len(foreign))
-        return [m for m in messages if m not in foreign] if foreign else messages
+        known = [m for m in messages if not isinstance(m.body, Event) or is_known(m.topic, m.body.type)]
+        self.counters.add(*_FOREIGN, n=len(messages) - len(known))
+        return known
 
     def finish(self, now_ns: int) -> list[Output]:
         """As the stage's; nothing when it raises."""
