@@ -141,21 +141,21 @@ def test_a_backlog_that_comes_at_once_teaches_nothing_and_does_no_harm() -> None
 
 
 @pytest.mark.parametrize("by_ns", [1e6, 1e8, -1e9])
-def test_a_clock_that_is_set_is_published_at_once_and_inside_its_bound_soon(by_ns: float) -> None:
+def test_a_clock_that_is_set_is_published_at_once_and_never_outside_its_bound(by_ns: float) -> None:
     w = mesh(5, 4, "B", 32.0, 1)
     w.clocks["h03"].step_at_s, w.clocks["h03"].step_ns = 8.0, by_ns
     stage, timed = driven(w.messages(24.0))
     rows = tracks(w, timed)
     t = rows["h03"]
     reported = t.at_s[(t.at_s > 8.0) & ((t.status == "unsynced") | (t.status == "faulty"))].min() - 8.0
-    outside = t.at_s[(t.at_s > 8.0) & (np.abs(t.error) > t.bound)].max() - 8.0
+    outside = t.at_s[(t.at_s > 8.0) & (np.abs(t.error) > t.bound)] - 8.0
     others = figures(rows, 8.0, names={"h01", "h02", "h04"})
     before = figures(rows, 4.0, 8.0, names={"h01", "h02", "h04"})
-    print(f"set by {by_ns:g} ns: told after {reported:.1f} s, inside after {outside:.1f} s; others {before}, {others}")
+    print(f"set by {by_ns:g} ns: told after {reported:.1f} s, outside at {outside}; others {before}, {others}")
     # a step by a second is found in more than one stride
     assert stage.counters.values["clock-steps", ""] == 1 or abs(by_ns) >= 1e9
     assert reported <= 2.0
-    assert outside <= 15.0
+    assert not outside.size
     assert np.abs(t.between(20.0).error).max() <= 2_000.0
     assert others["max"] <= 4.0 * before["max"]
     assert others["covered"] >= 0.999
