@@ -163,6 +163,8 @@ def test_a_finding_is_silenced_labelled_and_the_silence_lifted(
     page.wait_for_selector("td:has-text('silenced until'):has-text('by anna: firmware; cabling, says anna')")
     page.get_by_role("combobox", name="Silence").select_option("false")
     page.locator("td:has-text('nic-down')").wait_for(state="detached")
+    # the table is empty until the answer comes
+    page.wait_for_selector("tbody tr")
     assert page.locator("tbody tr").count() == 1
     page.goto(f"{fabric.url}/#/fleet")
     page.wait_for_selector(".figure:has-text('Open findings'):has-text('1 silenced')")
