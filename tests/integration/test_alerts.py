@@ -26,7 +26,8 @@ from sdfstream.serve.api import tokens_io
 from sdfstream.serve.api_io import ProcessApi
 from tests.fixtures import board_messages as bm
 from tests.fixtures import prometheus as tools
-from tests.fixtures.compose import ROOT, free_ports
+from tests.fixtures.compose import ROOT
+from tests.fixtures.kafka_broker import free_ports
 
 RULES = sorted((tools.DEPLOY / "prometheus" / "rules").glob("*.yml"))
 

@@ -25,7 +25,8 @@ from sdfstream.archive.query_io import Console
 from sdfstream.serve.api import tokens_io
 from tests.fixtures import prometheus as tools
 from tests.fixtures.archive_story import archive_story
-from tests.fixtures.compose import ROOT, free_ports
+from tests.fixtures.compose import ROOT
+from tests.fixtures.kafka_broker import free_ports
 from tests.integration.test_alerts import rules
 
 GRAFANA: Final = tools.DEPLOY / "grafana"

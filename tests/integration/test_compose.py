@@ -29,7 +29,8 @@ from sdfstream.bus.open_io import open_bus
 from sdfstream.errors import SdfError
 from sdfstream.records.topics import CLOCK, PROBE
 from tests.fixtures import prometheus as tools
-from tests.fixtures.compose import FILE, MADE, ROOT, VARIABLE, ComposeBroker, Service, compose, free_ports, seconds
+from tests.fixtures.compose import FILE, MADE, ROOT, VARIABLE, ComposeBroker, Service, compose, seconds
+from tests.fixtures.kafka_broker import free_ports
 from tests.fixtures.sql_front import sql_front
 
 OURS = ("topics", "migrate", "sync", "workload", "detect", "actuate", "plan", "archive", "serve", "source")
