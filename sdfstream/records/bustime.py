@@ -132,22 +132,23 @@ class BusTime:
         """(rows,) bus time at which each exchange of a probe batch ended; and up to when each host has reported.
 
         An exchange ends with its answer, or for want of one with the probe's sending. The newest reading of every
-        clock is taken as by `note`.
+        clock is taken as by `note`; a host has reported up to the newest of its clocks' (one, or one in each NIC).
         """
         t4_ns = columns.instants(batch, "t4_ns")
         ended_ns = np.where(t4_ns == ABSENT_NS, columns.values(batch, "t1_ns"), t4_ns)
         src, nics = columns.coded(batch, "src")
         clock, clocks = columns.coded(batch, "clock_src")
         seen_ns = np.full(batch.num_rows, at_ns, np.int64)
-        hosts: list[tuple[str, int]] = []
+        hosts: dict[str, int] = {}
         for number, mine in _by_code(clock):
             name, nic = clocks[number].as_py(), nics[int(src[mine][0])].as_py()
             if name is None or nic is None:
                 continue
             self.note(name, int(ended_ns[mine].max()), at_ns)
             seen_ns[mine] = self.of(name, ended_ns[mine], at_ns)
-            hosts.append((host_of(nic), int(seen_ns[mine].max())))
-        return seen_ns, hosts
+            host, newest_ns = host_of(nic), int(seen_ns[mine].max())
+            hosts[host] = max(hosts.get(host, newest_ns), newest_ns)
+        return seen_ns, sorted(hosts.items())
 
     def snapshot(self) -> list[Any]:
         """The whole state as plain values."""

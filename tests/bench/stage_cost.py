@@ -92,6 +92,7 @@ def measure(result: Result, quick: bool) -> None:
         "demo": replace(DEMO, seconds=warm_s + seconds),
         "demo with four times the rows": replace(DEMO, peers=48, seconds=warm_s + seconds),
         "64 hosts": replace(DEFAULT, seconds=warm_s + seconds // 3),
+        "64 hosts, clocks in NICs": replace(DEFAULT, seconds=warm_s + seconds // 3, nic_clocks=True),
     }
     totals = {}
     for name, load in loads.items():

@@ -6,9 +6,11 @@ from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -90,11 +92,30 @@ def test_one_call_for_everything_changes_nothing() -> None:
     assert said(DetectStage(DetectConfig(flap_count=3)), [(stream(), END_NS)]) == expected()
 
 
+def by_nics_clocks(message: Message) -> Message:
+    """A probe message stamped by the NICs: each has a clock of its own, hours from the others."""
+    if message.topic != PROBE.name:
+        return message
+    body = message.body
+    assert isinstance(body, pa.RecordBatch)
+    for end, stamps in (("src", ("t1_ns", "t4_ns")), ("dst", ("t2_ns", "t3_ns"))):
+        nics = body.column(end)
+        off = pa.array([crc32(nic.encode()) * 1000 for nic in nics.to_pylist()], pa.int64())
+        body = body.set_column(body.schema.get_field_index(f"clock_{end}"), body.schema.field(f"clock_{end}"), nics)
+        for name in stamps:
+            at = body.schema.get_field_index(name)
+            body = body.set_column(at, body.schema.field(name), pc.add(body.column(name), off))
+    return replace(message, body=body)
+
+
+@pytest.mark.parametrize("clocked", ["by hosts", "by NICs"])
 def test_what_comes_within_a_slice_is_taken_together_and_says_what_one_by_one_says(
-    monkeypatch: pytest.MonkeyPatch,
+    clocked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All hosts flush at once here: the faults, one message of many, must show through."""
     at_once = [replace(m, bus_at_ns=m.bus_at_ns - m.bus_at_ns % AT_ONCE_NS + NS_PER_MS) for m in stream()]
+    if clocked == "by NICs":
+        at_once = [by_nics_clocks(m) for m in at_once]
     at_once.sort(key=lambda m: (m.bus_at_ns, m.topic))
     alone = said(DetectStage(DetectConfig(flap_count=3)), calls(at_once))
     together: Counter[str] = Counter()

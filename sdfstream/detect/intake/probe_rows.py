@@ -1,7 +1,8 @@
 """Probe messages into the engines that follow hosts and sessions: those of a slice as one, wherever that says the same.
 
-It does where nothing in them is new: every name and session is known, no agent was restarted, and no session has rows
-in two of the messages. Then the hosts' part is done message by message, and the sessions' part once for all rows.
+It does where nothing in them is new: every name and session is known, no agent was restarted, each message is of one
+host (of however many clocks), and no session has rows in two of the messages (else they are cut where an agent speaks
+again). Then the hosts' part is done message by message, and the sessions' part once for all rows.
 Everything else is taken one message at a time, so that what is said never depends on how messages were gathered.
 """
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from sdfstream.detect.engines import Engines
 from sdfstream.errors import FormatError
-from sdfstream.numeric.group import runs
+from sdfstream.numeric.group import Groups, group
 from sdfstream.records import columns
 from sdfstream.records.bustime import as_of_ns, dated
 from sdfstream.records.fabric import host_of
@@ -63,6 +64,17 @@ class ProbeRows:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockedRows:
+    """Rows by message, then by the clock they were stamped by: a host has one, or one in each NIC."""
+
+    groups: Groups
+    message: list[int]
+    """(groups,) number of each group's message; likewise:"""
+    clock: list[str]
+    host: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Together:
     """Messages that can be taken as one."""
 
@@ -70,8 +82,9 @@ class Together:
     rows: ProbeRows
     message: Int64s
     """(rows,) number of each row's message, ascending."""
-    hosts: list[tuple[str, str] | None]
-    """Of each message its rows' clock, and the host of its first row; None: it has no rows."""
+    clocks: ClockedRows
+    hosts: list[str | None]
+    """Of each message the host whose rows it has; None: it has no rows."""
 
 
 class ProbeIntake:
@@ -96,6 +109,11 @@ class ProbeIntake:
         together = self._together(messages) if len(messages) > 1 else None
         if together is not None:
             self._take_together(together)
+            return
+        pieces = _without_repeats(messages)
+        if len(pieces) > 1:
+            for piece in pieces:
+                self.take(piece)
             return
         for message in messages:
             try:
@@ -161,8 +179,11 @@ class ProbeIntake:
             slots = self._sessions.known_of_batch(batch, "dscp_sent")
             if slots is None or not _in_one_message_each(slots, message, self._sessions.count):
                 return None
-            hosts = _clocks(batch, message, len(messages))
-            return None if hosts is None else Together(messages, ProbeRows.of(batch, slots), message, hosts)
+            clocks = _by_clock(batch, message)
+            hosts = None if clocks is None else _one_host_each(clocks, len(messages))
+            if clocks is None or hosts is None:
+                return None
+            return Together(messages, ProbeRows.of(batch, slots), message, clocks, hosts)
         except FormatError:
             return None
 
@@ -175,28 +196,32 @@ class ProbeIntake:
         self._sessions.note_planes(rows.batch, rows.slots)
         self._marks.take_rows(rows.batch, rows.slots, int(at_ns[-1]))
         self._take_floors(rows.batch, rows.slots, int(at_ns[-1]))
-        seen_ns = self._date(x, start, at_ns)
+        seen_ns = self._date(x, at_ns)
         made_ns = self._of_hosts(x, start, seen_ns)
         due = self._take_rows(rows, slice(None), seen_ns, made_ns[message], row_at_ns)
         sums = np.bincount(message, due, len(x.messages)).astype(np.int64).tolist()
         for m, sent in zip(x.messages, sums, strict=True):
             self._completeness.take(sent, m.rows, m.bus_at_ns)
 
-    def _date(self, x: Together, start: Int64s, at_ns: Int64s) -> Int64s:
+    def _date(self, x: Together, at_ns: Int64s) -> Int64s:
         """(rows,) when each exchange ended, bus time."""
-        ended_ns, offset_ns, undated = x.rows.ended_ns, np.zeros(at_ns.size, np.int64), []
-        for i, newest_ns in _newest(ended_ns, x, start):
-            named, bus_at_ns = x.hosts[i], x.messages[i].bus_at_ns
-            assert named is not None
-            self._bustime.note(named[0], newest_ns, bus_at_ns)
-            known_ns = self._bustime.offset_ns(named[0], bus_at_ns)
+        ended_ns, groups = x.rows.ended_ns, x.clocks.groups
+        newest_ns = np.maximum.reduceat(ended_ns[groups.order], groups.start) if groups.start.size else ended_ns
+        offset_ns, undated = np.zeros(groups.start.size, np.int64), []
+        for g, (i, clock, ns) in enumerate(zip(x.clocks.message, x.clocks.clock, newest_ns.tolist(), strict=True)):
+            bus_at_ns = x.messages[i].bus_at_ns
+            self._bustime.note(clock, ns, bus_at_ns)
+            known_ns = self._bustime.offset_ns(clock, bus_at_ns)
             if known_ns is None:
-                undated.append(i)
+                undated.append(g)
             else:
-                offset_ns[i] = known_ns
-        seen_ns = dated(ended_ns, offset_ns[x.message], at_ns[x.message])
-        for i in undated:
-            seen_ns[start[i] : start[i + 1]] = at_ns[i]
+                offset_ns[g] = known_ns
+        offsets_ns = np.empty(ended_ns.size, np.int64)
+        offsets_ns[groups.order] = offset_ns.repeat(groups.size)
+        seen_ns = dated(ended_ns, offsets_ns, at_ns[x.message])
+        for g in undated:
+            rows = groups.order[groups.start[g] : groups.start[g] + groups.size[g]]
+            seen_ns[rows] = at_ns[x.clocks.message[g]]
         return seen_ns
 
     def _of_hosts(self, x: Together, start: Int64s, seen_ns: Int64s) -> Int64s:
@@ -211,10 +236,10 @@ class ProbeIntake:
             for i in np.flatnonzero(self._presence.take_together(numbers, reported_ns, at_ns)).tolist():
                 self._watch_message(x, start, i)
         else:
-            for i, (message, named) in enumerate(zip(x.messages, x.hosts, strict=True)):
+            for i, (message, host) in enumerate(zip(x.messages, x.hosts, strict=True)):
                 self._sign_of_life(message)
-                if named is not None:
-                    self._presence.take_report(named[1], until_ns[i], message.bus_at_ns)
+                if host is not None:
+                    self._presence.take_report(host, until_ns[i], message.bus_at_ns)
                 self._watch_message(x, start, i)
         made_ns = [as_of_ns(until_ns.get(i, m.bus_at_ns), m.bus_at_ns) for i, m in enumerate(x.messages)]
         return np.array(made_ns, np.int64)
@@ -224,9 +249,20 @@ class ProbeIntake:
         self._watch_for_sleep(x.messages[i], x.rows.slots[mine], x.rows.seq[mine], x.rows.t1_ns[mine])
 
 
+def _without_repeats(messages: Sequence[Message]) -> list[Sequence[Message]]:
+    """Cut where an agent speaks again: of one that flushes late a slice holds two messages, and a session twice."""
+    pieces, seen, first = [], set[str](), 0
+    for i, message in enumerate(messages):
+        if message.key in seen:
+            pieces.append(messages[first:i])
+            seen, first = set(), i
+        seen.add(message.key)
+    return [*pieces, messages[first:]]
+
+
 def _newest(instants_ns: Int64s, x: Together, start: Int64s) -> list[tuple[int, int]]:
     """Number of each message that has rows, and the newest of its rows' instants."""
-    held = [i for i, named in enumerate(x.hosts) if named is not None]
+    held = [i for i, host in enumerate(x.hosts) if host is not None]
     if not held:
         return []
     return list(zip(held, np.maximum.reduceat(instants_ns, start[held]).tolist(), strict=True))
@@ -236,7 +272,7 @@ def _of_one_host_each(x: Together) -> bool:
     """Whether no two messages are of one host, and the rows of each are of the host whose message it is."""
     if len({m.key for m in x.messages}) < len(x.messages):
         return False
-    return all(named is None or named[1] == m.key for m, named in zip(x.messages, x.hosts, strict=True))
+    return all(host is None or host == m.key for m, host in zip(x.messages, x.hosts, strict=True))
 
 
 def _in_one_message_each(slots: Int64s, message: Int64s, sessions: int) -> bool:
@@ -246,16 +282,23 @@ def _in_one_message_each(slots: Int64s, message: Int64s, sessions: int) -> bool:
     return bool((owner[slots] == message).all())
 
 
-def _clocks(batch: pa.RecordBatch, message: Int64s, messages: int) -> list[tuple[str, str] | None] | None:
-    """The clock of each message's rows and the host of its first; None where a message has rows of two clocks."""
+def _by_clock(batch: pa.RecordBatch, message: Int64s) -> ClockedRows | None:
+    """The rows by message and clock; None where one's clock is unknown."""
     clock, clocks = columns.names(batch, "clock_src")
     src, nics = columns.names(batch, "src")
     if clock.size and int(clock.min()) < 0:
         return None
-    start, size, number = runs(message)
-    if not np.array_equal(clock, clock[start].repeat(size)):
-        return None
-    found: list[tuple[str, str] | None] = [None] * messages
-    for i, c, s in zip(number.tolist(), clock[start].tolist(), src[start].tolist(), strict=True):
-        found[i] = clocks[c], host_of(nics[s])
+    groups = group(message * len(clocks) + clock)
+    first = groups.order[groups.start]
+    named = [clocks[c] for c in clock[first].tolist()]
+    return ClockedRows(groups, message[first].tolist(), named, [host_of(nics[s]) for s in src[first].tolist()])
+
+
+def _one_host_each(clocks: ClockedRows, messages: int) -> list[str | None] | None:
+    """The host of each of so many messages, None for one without rows; None where a message is of two."""
+    found: list[str | None] = [None] * messages
+    for i, host in zip(clocks.message, clocks.host, strict=True):
+        if found[i] not in (None, host):
+            return None
+        found[i] = host
     return found
