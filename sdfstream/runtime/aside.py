@@ -16,6 +16,9 @@ Every failure costs one `restore` and one `snapshot`. Three rules bound that:
   the state itself is bad, and the stage begins anew (``begun-anew``);
 - so it does after `MOST_IN_A_ROW` messages in a row of which a fresh stage takes the last one.
 
+An output that no bus takes is its message's fault, unless the stage makes one without the message as well: then
+something earlier is in its state, and that output alone is dropped and counted (``output-dropped``).
+
 Errors that are no message's fault pass: memory that is short, a lost bus, cancellation.
 """
 
@@ -57,6 +60,9 @@ _ROW_BYTES: Final = 192
 _CALL_BYTES: Final = 4096
 _BANNED: Final = ("set-aside", "key-banned")
 _FOREIGN: Final = ("ignored", "type-unknown")
+_DROPPED: Final = "output-dropped"
+_BETWEEN: Final = (_FOREIGN[0], _DROPPED)
+"""Counted between calls, not in them."""
 _MAGIC: Final = b"sdf-aside-1 "
 
 
@@ -159,7 +165,7 @@ class AsideStage:
     def finish(self, now_ns: int) -> list[Output]:
         """As the stage's; nothing when it raises."""
         try:
-            return _checked(self.stage.finish(now_ns))
+            return self._publishable(self.stage.finish(now_ns))
         except Exception as error:
             if not is_of_message(error):
                 raise
@@ -199,10 +205,12 @@ class AsideStage:
         """Take messages of which none is expected to raise; None: one did, and the state is as before them."""
         self._keep(now_ns)
         try:
-            out = _checked(self.stage.step(messages, now_ns))
+            out, refused = _apart(self.stage.step(messages, now_ns))
         except Exception as error:
             if not is_of_message(error):
                 raise
+            refused, out = [error], []
+        if refused:
             self._restore_past()
             return None
         self._past.add(messages, now_ns)
@@ -218,11 +226,15 @@ class AsideStage:
             return [dead_letter(self.name, message, now_ns, _BANNED[1], None)]
         self._keep(now_ns)
         try:
-            out = _checked(self.stage.step([message], now_ns))
+            out, refused = _apart(self.stage.step([message], now_ns))
         except Exception as error:
             if not is_of_message(error):
                 raise
-            return self._set_aside(message, key, now_ns, error)
+            return self._set_aside(message, key, now_ns, "step-raised", error)
+        if refused:
+            if not self._refused_without(now_ns):
+                return self._set_aside(message, key, now_ns, "output", refused[0])
+            out = self._publishable(self.stage.step([message], now_ns))
         self._past.add([message], now_ns)
         trouble.messages = 0
         return out
@@ -233,7 +245,7 @@ class AsideStage:
             return []
         self._keep(now_ns)
         try:
-            out = _checked(self.stage.step([], now_ns))
+            out = self._publishable(self.stage.step([], now_ns))
         except Exception as error:
             if not is_of_message(error):
                 raise
@@ -248,23 +260,46 @@ class AsideStage:
         trouble.ticks = 0
         return out
 
-    def _set_aside(self, message: Message, key: str, now_ns: int, error: Exception) -> list[Output]:
+    def _publishable(self, outputs: list[Output]) -> list[Output]:
+        """`outputs` without those that no bus takes, which are no message's fault."""
+        good, refused = _apart(outputs)
+        for error in refused:
+            self.counters.add(_DROPPED, type(error).__name__)
+            n = self.counters.total(_DROPPED)
+            if n & (n - 1) == 0:  # as in `_set_aside`
+                log.warning("%s made an output that no bus takes (%d so far): %s", self.name, n, _reported(error))
+        return good
+
+    def _refused_without(self, now_ns: int) -> bool:
+        """Whether the stage, as it was before the last call, makes outputs that no bus takes without any message too.
+
+        It is afterwards as before that call.
+        """
         self._restore_past()
-        reason = "output" if isinstance(error, _OutputError) else "step-raised"
-        cause = error.cause if isinstance(error, _OutputError) else error
-        self.counters.add("set-aside", type(cause).__name__)
+        try:
+            refused = _apart(self.stage.step([], now_ns))[1]
+        except Exception as error:
+            if not is_of_message(error):
+                raise
+            refused = []
+        self._restore_past()
+        return bool(refused)
+
+    def _set_aside(self, message: Message, key: str, now_ns: int, reason: str, error: Exception) -> list[Output]:
+        self._restore_past()
+        self.counters.add("set-aside", type(error).__name__)
         n = self.counters.total("set-aside")
         if n & (n - 1) == 0:  # the 1st, 2nd, 4th, 8th …: a flood of them must not become one of lines
             log.warning(
                 "%s set message %d of %s aside (%d so far): %s",
-                self.name, message.bus_seq, message.topic, n, _reported(cause),
+                self.name, message.bus_seq, message.topic, n, _reported(error),
             )  # fmt: skip
         self.trouble.messages += 1
         self.trouble.note(key, now_ns)
         if self.trouble.messages >= MOST_IN_A_ROW and self._fresh_takes(message, now_ns):
             self._begin_anew(f"{self.trouble.messages} messages in a row raised, and a fresh state takes the last")
         self._rebase()
-        return [dead_letter(self.name, message, now_ns, reason, cause)]
+        return [dead_letter(self.name, message, now_ns, reason, error)]
 
     def _keep(self, now_ns: int) -> None:
         if self._past.due(now_ns):
@@ -275,7 +310,7 @@ class AsideStage:
 
     def _restore_past(self) -> None:
         """The state before the call that raised."""
-        between = {key: self.counters.get(*key) for key in (_BANNED, _FOREIGN)}  # counted between calls
+        between = {key: n for key, n in self.counters.values.items() if key[0] in _BETWEEN or key == _BANNED}
         try:
             self.stage.restore(self._past.state)
             for messages, now_ns in self._past.calls:
@@ -310,28 +345,22 @@ class AsideStage:
         log.error("%s begins with an empty state: %s", self.name, why)
 
 
-class _OutputError(Exception):
-    """A stage made an output that no bus takes."""
-
-    def __init__(self, cause: Exception) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
-
-
-def _checked(outputs: list[Output]) -> list[Output]:
-    """`outputs`, if every bus takes them: one that is refused at the commit would end the stage, again and again."""
+def _apart(outputs: list[Output]) -> tuple[list[Output], list[Exception]]:
+    """What every bus takes of `outputs`, and why the others are refused: at the commit they would end the stage."""
     codec.look_together(outputs)
+    good: list[Output] = []
+    refused: list[Exception] = []
     for output in outputs:
         try:
             body, _ = codec.check(output)
             if isinstance(body, Event):
                 codec.encode_body(output.topic, body, output.key).decode()
-        except FormatError as error:
-            if error.reason != "topic-unknown":  # a stage under test
-                raise _OutputError(error) from error
-        except (ValueError, TypeError) as error:
-            raise _OutputError(error) from error
-    return outputs
+        except (FormatError, ValueError, TypeError) as error:
+            if not isinstance(error, FormatError) or error.reason != "topic-unknown":  # that one: a stage under test
+                refused.append(error)
+                continue
+        good.append(output)
+    return good, refused
 
 
 def _reported(error: Exception) -> str:

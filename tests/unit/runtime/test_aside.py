@@ -34,7 +34,7 @@ class Summing:
         self.counters = Counters(self.name)
         self.sum = self.ticks = 0
         self.bad_ticks: tuple[int, ...] = ()
-        self.stuck = False
+        self.stuck = self.poisoned = False
 
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
         if not messages:
@@ -42,8 +42,8 @@ class Summing:
             self.sum += 1_000_000
             if self.stuck or self.ticks in self.bad_ticks:
                 raise ValueError("tick")
-            return []
-        out = []
+            return self.told_always()
+        out = self.told_always()
         for message in messages:
             data = message.body.data
             self.counters.add("received")
@@ -54,19 +54,23 @@ class Summing:
                 raise ERRORS[error]
             if data.get("raise-if-stuck") and self.sum % 10:
                 raise KeyError("stuck")
+            self.poisoned |= bool(data.get("poison"))
             text = "\ud800" if data.get("surrogate") else "ok"
             out.append(Output(FINDING.name, "k", event(FINDING.name, sum=self.sum, text=text)))
         return out
 
+    def told_always(self) -> list[Output]:
+        return [Output(FINDING.name, "\n", event(FINDING.name, sum=0))] if self.poisoned else []
+
     def finish(self, now_ns: int) -> list[Output]:
-        return []
+        return self.told_always()
 
     def snapshot(self) -> bytes:
         counted = [[*key, n] for key, n in self.counters.values.items()]
-        return json.dumps([self.sum, self.ticks, self.stuck, counted]).encode()
+        return json.dumps([self.sum, self.ticks, self.stuck, self.poisoned, counted]).encode()
 
     def restore(self, state: bytes) -> None:
-        self.sum, self.ticks, self.stuck, counted = json.loads(state)
+        self.sum, self.ticks, self.stuck, self.poisoned, counted = json.loads(state)
         self.counters.values = {(what, reason): n for what, reason, n in counted}
 
 
@@ -181,6 +185,20 @@ def test_an_output_that_no_bus_takes_is_its_messages_fault() -> None:
     assert sums(outputs) == [1, 2]
     (letter,) = letters(outputs)
     assert letter["reason"] == "output"
+
+
+def test_an_output_that_no_bus_takes_whoever_speaks_is_dropped_alone() -> None:
+    stage = AsideStage(Summing())
+    told = [message(0, add=1), message(1, "b", poison=True), *[message(n, f"k{n}", add=1) for n in range(2, 100)]]
+    outputs = run(stage, told) + stage.finish(T0 + 10 * NS_PER_S)
+    assert [n % 1_000_000 for n in sums(outputs)] == [1, 1, *range(2, 100)], "what was good is published"
+    assert not letters(outputs), "nobody else is to blame"
+    dropped = stage.counters.total("output-dropped")
+    assert dropped == 97 + 19 + 1, "of each message behind the slice of the poison, of each tick, and at the end"
+    assert stage.counters.total("begun-anew") == stage.counters.total("tick-raised") == 0
+    outputs = run(stage, [message(600, "c", **{"raise": "overflow"})])
+    assert len(letters(outputs)) == 1
+    assert stage.counters.total("output-dropped") >= dropped, "counted once, and kept when a state is made again"
 
 
 @pytest.mark.parametrize("error", ["bus", "memory"])
