@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, revived, symptom
 from sdfstream.detect.gray.behind import lossy_link_behind
 from sdfstream.detect.gray.known import KnownLosses, Look, LossCounts, onset, scattered
 from sdfstream.detect.gray.lossy import LossySubject, alike, exposure
@@ -84,6 +84,8 @@ class LossDetector:
         self.standing: dict[Subject, LossySubject] = {}
         self.normal: float | None = None
         """Share of probes that healthy paths lose, as of the last whole second; None: not known yet."""
+        self._queues: dict[Subject, tuple[Detection, int]] = {}
+        """Reported queues that stand, or have not drained yet, and when each was last found."""
 
     def detections(self, now: Instant) -> list[Detection]:
         """Elements that lose probes now; what sessions lose over a recent fault is its aftermath."""
@@ -94,6 +96,7 @@ class LossDetector:
             ring.advance(now_ns)
         if not self.runs.windows[1].holds("events"):
             self.standing.clear()
+            self._queues.clear()
             return []
         seen = KnownLosses(self.runs, self.liveness.table["interval_ns"], now.left_out, self._unreported_ns(now_ns))
         whole, tick = seen.of(_LONG), now_ns // TICK_NS
@@ -315,15 +318,31 @@ class LossDetector:
         self.runs.wipe(np.union1d(lossy.slots, np.flatnonzero(both.any(axis=(1, 2)))))
 
     def _heed_queues(self, detections: list[Detection], now: Instant) -> None:
-        """Drop what only a queue dropped, once the queue has gone; what goes on will be found by what it loses then."""
-        queues = now.found.get("congestion", [])
+        """Drop what only a queue dropped, once the queue has gone; what goes on will be found by what it loses then.
+
+        So are losses that were too few to be laid to anything: the long window would still hold them a minute later.
+        """
+        found, reported = now.found.get("congestion", []), now.findings.reported("congestion")
+        self._queues |= {queue.subject: (queue, now.now_ns) for queue in found if queue.subject.id in reported}
         for detection in detections:
             lossy = self.standing[detection.subject]
-            if any(drops(queue, detection, self.cabling) for queue in queues):
-                lossy.queued_ns = now.now_ns
-            elif lossy.queued_ns and now.now_ns - lossy.queued_ns > _DRAINED_NS:
+            last_ns = [ns for queue, ns in self._queues.values() if drops(queue, detection, self.cabling)]
+            last_ns += [now.now_ns for queue in found if drops(queue, detection, self.cabling)]
+            lossy.queued_ns = max([lossy.queued_ns, *last_ns])
+            if lossy.queued_ns and now.now_ns - lossy.queued_ns > _DRAINED_NS:
                 self._begin_afresh(lossy)
                 del self.standing[detection.subject]
+        for subject, (queue, ns) in list(self._queues.items()):
+            if now.now_ns - ns > _DRAINED_NS:
+                del self._queues[subject]
+                self.runs.wipe(self._unlaid(queue.directions))
+
+    def _unlaid(self, directions: tuple[str, ...]) -> Ints:
+        """Sessions over these directions whose losses are laid to nothing."""
+        n = self.runs.sessions.count
+        over = np.isin(self.cabling.element[:n], self.cabling.numbers(directions)) & (self.cabling.weight[:n] > 0.5)
+        crossing = np.flatnonzero(over.any(axis=(1, 2)))
+        return crossing[~self._beside_standing(crossing)]
 
     def _detection(self, lossy: LossySubject, a: Floats, seen: KnownLosses) -> Detection:
         location = lossy.location
@@ -361,10 +380,14 @@ class LossDetector:
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays (the counts are `runs`' own)."""
-        return {"standing": [asdict(x) for x in self.standing.values()], "normal": self.normal}
+        queues = [[asdict(queue), last_ns] for queue, last_ns in self._queues.values()]
+        return {"standing": [asdict(x) for x in self.standing.values()], "normal": self.normal, "queues": queues}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
         standing = [LossySubject.revived(saved) for saved in state["standing"]]
         self.standing = {x.location.subject: x for x in standing}
         self.normal = None if state["normal"] is None else float(state["normal"])
+        queues = state.get("queues", ())  # a release before had none
+        known = [(revived(queue), int(last_ns)) for queue, last_ns in queues]
+        self._queues = {queue.subject: (queue, last_ns) for queue, last_ns in known}

@@ -54,6 +54,12 @@ def test_loss_that_was_there_before_the_queue_or_stays_after_it_is_a_finding(see
     assert 26.0 < when(after, "open", "loss")[0] < 34.0
 
 
+def test_faint_loss_that_is_enough_only_when_its_queue_has_drained_is_no_finding_of_its_own() -> None:
+    shape = replace(SHAPE, rate_hz=40.0, base_loss=1e-4)
+    queue = Fault(("l0->s0",), QUEUE_S, 28.0, delay_us=30_000, drop=0.003)
+    assert loud(run(DetectStage(), Fabric(6, [queue], shape).messages(36))) == [("congestion", "l0--s0")]
+
+
 def held_up(messages: Iterable[Message], at_s: float, for_s: float) -> list[Message]:
     """All agents publish nothing for a while; what they made meanwhile reaches the bus at once, in order."""
     first, last = (EPOCH + int(s * NS_PER_S) for s in (at_s, at_s + for_s))
