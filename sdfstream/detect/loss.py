@@ -324,10 +324,10 @@ class LossDetector:
         """
         found, reported = now.found.get("congestion", []), now.findings.reported("congestion")
         self._queues |= {queue.subject: (queue, now.now_ns) for queue in found if queue.subject.id in reported}
+        queues = [*self._queues.values(), *((q, now.now_ns) for q in found if q.subject not in self._queues)]
         for detection in detections:
             lossy = self.standing[detection.subject]
-            last_ns = [ns for queue, ns in self._queues.values() if drops(queue, detection, self.cabling)]
-            last_ns += [now.now_ns for queue in found if drops(queue, detection, self.cabling)]
+            last_ns = [ns for queue, ns in queues if drops(queue, detection, self.cabling)]
             lossy.queued_ns = max([lossy.queued_ns, *last_ns])
             if lossy.queued_ns and now.now_ns - lossy.queued_ns > _DRAINED_NS:
                 self._begin_afresh(lossy)

@@ -16,8 +16,9 @@ Every failure costs one `restore` and one `snapshot`. Three rules bound that:
   the state itself is bad, and the stage begins anew (``begun-anew``);
 - so it does after `MOST_IN_A_ROW` messages in a row of which a fresh stage takes the last one.
 
-An output that no bus takes is its message's fault, unless the stage makes one without the message as well: then
-something earlier is in its state, and that output alone is dropped and counted (``output-dropped``).
+An output that no bus takes is its message's fault, unless the stage makes one without the message as well, or at a
+tick: then something earlier is in its state, and such outputs alone are dropped and counted (``output-dropped``), for
+`FAULTY_NS` without asking again, since asking repeats calls.
 
 Errors that are no message's fault pass: memory that is short, a lost bus, cancellation.
 """
@@ -45,6 +46,8 @@ MOST_OF_KEY: Final = 5
 BAN_NS: Final = 60 * NS_PER_S
 MOST_TICKS: Final = 10
 MOST_IN_A_ROW: Final = 100
+FAULTY_NS: Final = 10 * NS_PER_S
+"""A state that made outputs that no bus takes, whoever spoke, is held to do so for as long."""
 IDLE_NS: Final = 10 * NS_PER_S
 """So long behind its last message a stage is still stepped without any. Beyond, nothing can change but its age, and a
 bus clock that jumps by an hour would cost an hour of ticks."""
@@ -61,8 +64,6 @@ _CALL_BYTES: Final = 4096
 _BANNED: Final = ("set-aside", "key-banned")
 _FOREIGN: Final = ("ignored", "type-unknown")
 _DROPPED: Final = "output-dropped"
-_BETWEEN: Final = (_FOREIGN[0], _DROPPED)
-"""Counted between calls, not in them."""
 _MAGIC: Final = b"sdf-aside-1 "
 
 
@@ -78,6 +79,12 @@ class Trouble:
     """Messages in a row that were set aside."""
     keys: dict[str, list[int]] = field(default_factory=dict)
     """Topic and key to how many were set aside since when (bus time)."""
+    faulty_ns: int = 0
+    """Bus time at which the state last made, whoever spoke, outputs that no bus takes."""
+
+    def is_faulty(self, now_ns: int) -> bool:
+        """Whether outputs that no bus takes are the state's fault, without another look."""
+        return bool(self.faulty_ns) and now_ns - self.faulty_ns <= FAULTY_NS
 
     def banned(self, key: str, now_ns: int) -> bool:
         """Whether messages of `key` are not to be tried now."""
@@ -165,7 +172,7 @@ class AsideStage:
     def finish(self, now_ns: int) -> list[Output]:
         """As the stage's; nothing when it raises."""
         try:
-            return self._publishable(self.stage.finish(now_ns))
+            return self._drop(*_apart(self.stage.finish(now_ns)))
         except Exception as error:
             if not is_of_message(error):
                 raise
@@ -209,14 +216,15 @@ class AsideStage:
         except Exception as error:
             if not is_of_message(error):
                 raise
-            refused, out = [error], []
-        if refused:
+            self._restore_past()
+            return None
+        if refused and not self.trouble.is_faulty(now_ns):
             self._restore_past()
             return None
         self._past.add(messages, now_ns)
         self.trouble.given_at_ns = max(self.trouble.given_at_ns, now_ns)
         self.trouble.messages = 0
-        return out
+        return self._drop(out, refused)
 
     def _take(self, message: Message, now_ns: int) -> list[Output]:
         trouble, key = self.trouble, _key(message)
@@ -231,13 +239,14 @@ class AsideStage:
             if not is_of_message(error):
                 raise
             return self._set_aside(message, key, now_ns, "step-raised", error)
-        if refused:
+        if refused and not trouble.is_faulty(now_ns):
             if not self._refused_without(now_ns):
                 return self._set_aside(message, key, now_ns, "output", refused[0])
-            out = self._publishable(self.stage.step([message], now_ns))
+            trouble.faulty_ns = now_ns
+            self.stage.step([message], now_ns)  # again: the same calls give the same outputs
         self._past.add([message], now_ns)
         trouble.messages = 0
-        return out
+        return self._drop(out, refused)
 
     def _tick(self, now_ns: int) -> list[Output]:
         trouble = self.trouble
@@ -245,7 +254,7 @@ class AsideStage:
             return []
         self._keep(now_ns)
         try:
-            out = self._publishable(self.stage.step([], now_ns))
+            out, refused = _apart(self.stage.step([], now_ns))
         except Exception as error:
             if not is_of_message(error):
                 raise
@@ -258,11 +267,12 @@ class AsideStage:
             return []
         self._past.add([], now_ns)
         trouble.ticks = 0
-        return out
+        if refused:
+            trouble.faulty_ns = now_ns
+        return self._drop(out, refused)
 
-    def _publishable(self, outputs: list[Output]) -> list[Output]:
-        """`outputs` without those that no bus takes, which are no message's fault."""
-        good, refused = _apart(outputs)
+    def _drop(self, good: list[Output], refused: list[Exception]) -> list[Output]:
+        """The `good` outputs; the others, which are no message's fault, are counted."""
         for error in refused:
             self.counters.add(_DROPPED, type(error).__name__)
             n = self.counters.total(_DROPPED)
@@ -310,7 +320,10 @@ class AsideStage:
 
     def _restore_past(self) -> None:
         """The state before the call that raised."""
-        between = {key: n for key, n in self.counters.values.items() if key[0] in _BETWEEN or key == _BANNED}
+        # what is counted between calls, not in them
+        between = {
+            key: n for key, n in self.counters.values.items() if key in (_BANNED, _FOREIGN) or key[0] == _DROPPED
+        }
         try:
             self.stage.restore(self._past.state)
             for messages, now_ns in self._past.calls:

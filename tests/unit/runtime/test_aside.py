@@ -34,6 +34,7 @@ class Summing:
         self.counters = Counters(self.name)
         self.sum = self.ticks = 0
         self.bad_ticks: tuple[int, ...] = ()
+        self.restored = 0
         self.stuck = self.poisoned = False
 
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
@@ -47,6 +48,7 @@ class Summing:
         for message in messages:
             data = message.body.data
             self.counters.add("received")
+            self.counters.add("ignored", "in-step", int(bool(data.get("ignore"))))
             self.sum += data.get("add", 0)
             if data.get("stuck"):
                 self.stuck = True
@@ -70,6 +72,7 @@ class Summing:
         return json.dumps([self.sum, self.ticks, self.stuck, self.poisoned, counted]).encode()
 
     def restore(self, state: bytes) -> None:
+        self.restored += 1
         self.sum, self.ticks, self.stuck, self.poisoned, counted = json.loads(state)
         self.counters.values = {(what, reason): n for what, reason, n in counted}
 
@@ -188,17 +191,25 @@ def test_an_output_that_no_bus_takes_is_its_messages_fault() -> None:
 
 
 def test_an_output_that_no_bus_takes_whoever_speaks_is_dropped_alone() -> None:
-    stage = AsideStage(Summing())
+    inner = Summing()
+    stage = AsideStage(inner)
     told = [message(0, add=1), message(1, "b", poison=True), *[message(n, f"k{n}", add=1) for n in range(2, 100)]]
     outputs = run(stage, told) + stage.finish(T0 + 10 * NS_PER_S)
     assert [n % 1_000_000 for n in sums(outputs)] == [1, 1, *range(2, 100)], "what was good is published"
     assert not letters(outputs), "nobody else is to blame"
     dropped = stage.counters.total("output-dropped")
-    assert dropped == 97 + 19 + 1, "of each message behind the slice of the poison, of each tick, and at the end"
+    assert dropped == 40 + 19 + 1, "of 39 calls (of the first message by message, two), of each tick, and at the end"
     assert stage.counters.total("begun-anew") == stage.counters.total("tick-raised") == 0
+    assert inner.restored <= 4, "calls are repeated until it is known, not with every message"
     outputs = run(stage, [message(600, "c", **{"raise": "overflow"})])
     assert len(letters(outputs)) == 1
     assert stage.counters.total("output-dropped") >= dropped, "counted once, and kept when a state is made again"
+
+
+def test_what_a_stage_itself_counts_as_ignored_is_counted_once() -> None:
+    stage = AsideStage(Summing())
+    run(stage, [message(0, add=1), message(1, ignore=True), message(2, "b", **{"raise": "overflow"})])
+    assert stage.counters.get("ignored", "in-step") == 1
 
 
 @pytest.mark.parametrize("error", ["bus", "memory"])
