@@ -35,7 +35,7 @@ from sdfstream.actuate.config import ns
 from sdfstream.actuate.context import Context
 from sdfstream.actuate.guard import Proposal, check
 from sdfstream.actuate.jobs import OwnedQp
-from sdfstream.actuate.ledger import DRY_RUN, IssuedCommand
+from sdfstream.actuate.ledger import DRY_RUN, PEER, IssuedCommand
 from sdfstream.actuate.paths import MappedPath, draw
 from sdfstream.actuate.refusals import Doubt
 from sdfstream.records.command import Outcome
@@ -69,6 +69,8 @@ class Arming:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._armed: dict[str, _Armed] = {}
+        self.due_ns = _NEVER
+        """Bus time before which `tick` has nothing to do."""
 
     def touch(self, qps: list[str], now_ns: int) -> None:
         """Something that matters to these queue pairs changed."""
@@ -77,7 +79,11 @@ class Arming:
             record = self._armed.get(qp)
             if record is None:
                 record = self._armed[qp] = _Armed(now_ns)
-            record.due_ns = min(record.due_ns, max(now_ns, record.looked_ns + pause_ns))
+            self._hasten(record, max(now_ns, record.looked_ns + pause_ns))
+
+    def _hasten(self, record: _Armed, due_ns: int) -> None:
+        record.due_ns = min(record.due_ns, due_ns)
+        self.due_ns = min(self.due_ns, record.due_ns)
 
     def gone(self, qp: str, now_ns: int) -> None:
         """The queue pair is there no more: its leases are not renewed."""
@@ -86,12 +92,6 @@ class Arming:
             if (command := self._context.ledger.get(command_id)) is not None:
                 self._context.ledger.end(command, now_ns)
         self._context.loads.reserve(qp, ())
-
-    def command(self, qp: str) -> IssuedCommand | None:
-        """The failover command of a queue pair, unless it is over."""
-        record = self._armed.get(qp)
-        command = None if record is None else self._context.ledger.get(record.command)
-        return None if command is None or command.state == "over" else command
 
     def outcome(self, command: IssuedCommand, outcome: Outcome, now_ns: int) -> None:
         """Take an agent's outcome of a failover command."""
@@ -104,7 +104,7 @@ class Arming:
             pause_ns = ns(self._context.config.path_ban_s) if outcome.state == "failed" else _REFUSED_NS
             self._context.facts.ban(command.qp, now_ns + pause_ns)
         if outcome.state not in ("accepted", "held"):
-            record.due_ns = min(record.due_ns, now_ns)
+            self._hasten(record, now_ns)
 
     def tick(self, now_ns: int) -> list[Output]:
         """Arm or renew the queue pairs whose time has come, the longest waiting first."""
@@ -116,7 +116,11 @@ class Arming:
                 self.gone(qp, now_ns)
             else:
                 out += self._arm_or_renew(owned, self._armed[qp], now_ns)
+        self._look_ahead()
         return out
+
+    def _look_ahead(self) -> None:
+        self.due_ns = min((record.due_ns for record in self._armed.values()), default=_NEVER)
 
     def _arm_or_renew(self, owned: OwnedQp, record: _Armed, now_ns: int) -> list[Output]:
         context = self._context
@@ -134,7 +138,7 @@ class Arming:
         renewal = command is not None and command.in_force
         proposal = Proposal("failover", owned, renewal=renewal, moved=moved)
         doubt = check(proposal, context.facts, now_ns)
-        if doubt is None and not self.ready(owned):
+        if doubt is None and not context.ledger.is_received(owned.pair, context.facts.mode):
             doubt = Doubt("peer", f"{host_of(owned.pair.dst)} does not translate its source ports back yet")
         if doubt is not None:
             record.due_ns = now_ns + (_PEER_RETRY_NS if doubt.rule == "peer" else _RETRY_NS)
@@ -217,14 +221,6 @@ class Arming:
 
     # --- the receiving end of kernel flows ------------------------------------------------------------------------
 
-    def ready(self, owned: OwnedQp) -> bool:
-        """Whether the receiving end is prepared for other source ports."""
-        if owned.pair.steering != "kernel" or self._context.facts.mode != "enforce":
-            return True
-        record = self._armed.get(owned.pair.qp)
-        peer = None if record is None else self._context.ledger.get(record.peer)
-        return peer is not None and peer.state == "applied"
-
     def _peer(self, owned: OwnedQp, record: _Armed, now_ns: int) -> list[Output]:
         """Have the receiving host translate the flow's source ports back, and keep it at that."""
         context, pair = self._context, owned.pair
@@ -235,13 +231,13 @@ class Arming:
         if peer is not None and context.commands.goes_on(peer, now_ns):
             if now_ns < peer.issued_at_ns + context.config.renew_ns:
                 return []
-            peer.set = {"part": "peer", "paths": ports}
+            peer.set = {"part": PEER, "paths": ports}
             return [context.commands.publish(peer, now_ns)]
         if context.facts.is_banned(pair.qp, now_ns) or context.facts.breaker.open_since_ns is not None:
             return []
         target = {"type": "qp", "id": pair.qp, "host": host_of(pair.dst), "job": owned.job}
         own = {"path": owned.own}
-        peer = context.ledger.open("failover", target, own, {"part": "peer", "paths": ports}, own, (), "enforce")
+        peer = context.ledger.open("failover", target, own, {"part": PEER, "paths": ports}, own, (), "enforce")
         record.peer = peer.id
         return [context.commands.publish(peer, now_ns)]
 
@@ -256,6 +252,7 @@ class Arming:
         self._armed = {
             qp: _Armed(row["due_ns"], row["looked_ns"], row["lease"], row["peer"], row["moves"]) for qp, row in state
         }
+        self._look_ahead()
 
 
 def _as_row(record: _Armed) -> dict[str, Any]:

@@ -18,12 +18,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from sdfstream.actuate.arming import Arming
 from sdfstream.actuate.context import Context
 from sdfstream.actuate.effect import Effects, MoveTrial, MoveTrials
 from sdfstream.actuate.guard import Proposal, check
 from sdfstream.actuate.jobs import OwnedQp
-from sdfstream.actuate.ledger import IssuedCommand
+from sdfstream.actuate.ledger import PEER, IssuedCommand
 from sdfstream.actuate.links import Shares
 from sdfstream.actuate.paths import MappedPath, draw
 from sdfstream.actuate.queues import LinkQueue
@@ -56,8 +55,8 @@ class FullLink:
 class Contention:
     """Steers queue pairs off full links, and keeps the leases of those that were."""
 
-    def __init__(self, context: Context, arming: Arming, trials: MoveTrials) -> None:
-        self._context, self._arming, self._trials = context, arming, trials
+    def __init__(self, context: Context, trials: MoveTrials) -> None:
+        self._context, self._trials = context, trials
         self._effects = Effects(context)
         self._drawn = 0
         self._looked: dict[str, int] = {}
@@ -135,13 +134,9 @@ class Contention:
         moves = (*self._trials.values(), *self._awaiting_approval.values())
         if any(trial.job == owned.job or {trial.qp, *trial.affected} & set(link.qps) for trial in moves):
             return False
-        if any(
-            command.action == "steer" and command.qp == qp and _undecided(command) for command in self._context.ledger
-        ):
+        if any(_undecided(command) or _failed_over(command) for command in self._context.ledger.of_qp(qp)):
             return False
-        armed = self._arming.command(qp)
-        failed_over = armed is not None and armed.state in ("applied", "held")
-        return not failed_over and self._arming.ready(owned)
+        return self._context.ledger.is_received(owned.pair, self._context.facts.mode)
 
     def _choose(
         self, owned: OwnedQp, link: FullLink, full: set[str], rate: float, shares: Shares, now_ns: int
@@ -328,7 +323,13 @@ class Contention:
 
 def _undecided(command: IssuedCommand) -> bool:
     """A steer that is not applied yet and may still be."""
-    return command.state in ("waiting", "approved", "sent", "accepted", "held")
+    return command.action == "steer" and command.state in ("waiting", "approved", "sent", "accepted", "held")
+
+
+def _failed_over(command: IssuedCommand) -> bool:
+    """A failover that has moved its queue pair."""
+    moves = command.action == "failover" and command.set.get("part") != PEER
+    return moves and command.state in ("applied", "held")
 
 
 def _standing_ns(context: Context, hop: str) -> float:

@@ -19,7 +19,7 @@ over     expired, undone, refused or failed: it is forgotten after a while
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from sdfstream.actuate.config import ActuateConfig, ns
 from sdfstream.actuate.guard import GuardFacts, Proposal, check, gone_out
 from sdfstream.actuate.refusals import SOURCE, Doubt, Refusals
 from sdfstream.records.command import Outcome
+from sdfstream.records.fabric import QueuePair
 from sdfstream.records.message import Event, Output
 from sdfstream.records.signature import Signer
 from sdfstream.records.topics import COMMAND
@@ -34,6 +35,8 @@ from sdfstream.stats import Counters
 
 DRY_RUN: Final = "told"
 """State of a command that agents do not obey; its word in snapshots."""
+PEER: Final = "peer"
+"""Part of a failover that the receiving end of a kernel flow does."""
 _STATE: Final = {
     "accepted": "accepted",
     "applied": "applied",
@@ -97,6 +100,7 @@ class CommandLedger:
         self._signer = signer
         self.epoch = epoch
         self._commands: dict[str, IssuedCommand] = {}
+        self._of_qp: dict[str, list[IssuedCommand]] = {}
         self._number = 0
 
     def __iter__(self) -> Iterator[IssuedCommand]:
@@ -108,6 +112,16 @@ class CommandLedger:
 
     def __len__(self) -> int:
         return len(self._commands)
+
+    def of_qp(self, qp: str) -> Sequence[IssuedCommand]:
+        """The commands about a queue pair, in order of opening."""
+        return self._of_qp.get(qp, ())
+
+    def is_received(self, pair: QueuePair, mode: str) -> bool:
+        """Whether the receiving end is prepared for other source ports of `pair`, as far as `mode` needs it."""
+        if pair.steering != "kernel" or mode != "enforce":
+            return True
+        return any(command.set.get("part") == PEER and command.state == "applied" for command in self.of_qp(pair.qp))
 
     def in_force(self) -> int:
         """Commands in force."""
@@ -138,6 +152,7 @@ class CommandLedger:
             state=state,
         )
         self._commands[command.id] = command
+        self._of_qp.setdefault(command.qp, []).append(command)
         return command
 
     def publish(self, command: IssuedCommand, now_ns: int) -> Output:
@@ -192,6 +207,12 @@ class CommandLedger:
             at_ns = command.over_at_ns if command.state == "over" else command.expires_at_ns
             if at_ns < before_ns:
                 del self._commands[command.id]
+        self._group_by_qp()
+
+    def _group_by_qp(self) -> None:
+        self._of_qp = {}
+        for command in self._commands.values():
+            self._of_qp.setdefault(command.qp, []).append(command)
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
@@ -206,6 +227,7 @@ class CommandLedger:
         self.epoch = state["epoch"]
         self._number = state["number"]
         self._commands = {row["id"]: IssuedCommand(**row) for row in state["leases"]}
+        self._group_by_qp()
 
 
 class Commands:

@@ -97,7 +97,7 @@ class ActuateStage:
             self._context.facts.change_mode("dry-run")
         self._arming = Arming(self._context)
         self._trials = MoveTrials()
-        self._contention = Contention(self._context, self._arming, self._trials)
+        self._contention = Contention(self._context, self._trials)
         self._throttles = Throttles(self._context)
         self._overrides = Overrides(self._context, authority.operators if authority is not None else KeyRing(()))
         self._intake = MessageIntake(self._context, self._arming)
@@ -112,7 +112,8 @@ class ActuateStage:
     def step(self, messages: Sequence[Message], now_ns: int) -> list[Output]:
         """Take `messages` in order, then go on to `now_ns`."""
         out: list[Output] = []
-        for run in in_slices(messages):
+        # a message alone, as most that are urgent come, is a run by itself
+        for run in in_slices(messages) if len(messages) > 1 else filter(None, (messages,)):
             out += self._until(run[0].bus_at_ns)
             if run[0].topic == OWD.name:
                 self.counters.add("received", OWD.name, len(run))
@@ -161,7 +162,7 @@ class ActuateStage:
         context = self._context
         context.facts.expire(now_ns)
         context.selectable.settle(now_ns)
-        out = self._arming.tick(now_ns)
+        out = self._arming.tick(now_ns) if self._arming.due_ns <= now_ns else []
         look = self._tick % _LOOK_TICKS == 0
         out += self._contention.tick(now_ns, look=look)
         if look and (context.config.throttle_incast or self._throttles.limits):

@@ -41,7 +41,8 @@ class Clock:
 
     def __init__(self, settings: VirtualClock | None = None) -> None:
         self.settings = settings
-        self._true = settings is None
+        self.true = settings is None
+        """Whether this is the system clock itself: what is shown at an instant is that instant."""
         wrong = settings or VirtualClock()
         if abs(wrong.skew_ppb) > 1e6:
             raise ValueError("skew_ppb must lie within ±1e6")
@@ -54,7 +55,7 @@ class Clock:
 
     def reading(self, system_ns: Int64s) -> Int64s:
         """What the clock shows at the system instants `system_ns` (n,); `ABSENT_NS` stays."""
-        if self._true or not len(system_ns):
+        if self.true or not len(system_ns):
             return system_ns
         elapsed = system_ns - self._epoch_at_ns
         result = system_ns + self.offset_ns
@@ -66,7 +67,7 @@ class Clock:
 
     def at(self, system_ns: int) -> int:
         """`reading` of one instant."""
-        return system_ns if self._true else int(self.reading(np.array([system_ns], dtype=np.int64))[0])
+        return system_ns if self.true else int(self.reading(np.array([system_ns], dtype=np.int64))[0])
 
     def knots_ns(self, first: int, count: int) -> Int64s:
         """The walk at `count` knots from `first` (0 at the epoch) on: all that its readings between them depend on."""

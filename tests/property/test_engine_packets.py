@@ -35,7 +35,7 @@ def reference(payload: bytes, key: bytes | None) -> tuple[str, dict[str, int]]:
     if mac is not None and (mac.of_base(data, mode) != data[:, 96:112]).any():
         return "hmac", {}
     counters = Counters("sender")
-    raw = np.ascontiguousarray(ex.answer_tlvs(data, length, mode, mac, counters))
+    raw = np.ascontiguousarray(ex.AnswerTlvs(mode, mac, counters).octets(data, length))
     head, found = fields(data, mode.answer)[0], fields(raw, tlv.EXTENSION)[0]
     told = found["ti_head"] == tlv.TI_HEAD
     method = found["method_in"] if told else tlv.Method.NONE
@@ -95,10 +95,10 @@ def test_what_an_answer_says_does_not_depend_on_its_batch(key: bytes | None, dat
     if not payloads:
         return
     octets, length = batch(payloads)
-    together = ex.answer_tlvs(octets, length, mode, mac, Counters("sender"))
+    together = ex.AnswerTlvs(mode, mac, Counters("sender")).octets(octets, length)
     for row in range(len(payloads)):
         one = slice(row, row + 1)
-        alone = ex.answer_tlvs(octets[one], length[one], mode, mac, Counters("sender"))
+        alone = ex.AnswerTlvs(mode, mac, Counters("sender")).octets(octets[one], length[one])
         assert usable(together[one]) == usable(alone)
 
 

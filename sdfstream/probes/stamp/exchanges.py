@@ -5,7 +5,7 @@ follow-up and the longest expected pause between two flushes need; a probe that 
 the old exchange out, counted as ``shed``.
 
 An answer names its path by socket and SSID (`PathIndex`) and its exchange by sequence number (`Exchanges.match`). Its
-octets are stored (base packet, and TLVs in our own arrangement, `answer_tlvs`) and decoded when its row is written: a
+octets are stored (base packet, and TLVs in our own arrangement, `AnswerTlvs`) and decoded when its row is written: a
 flush decodes ten batches in one go. A follow-up is stored as the slot of the answer that carried it, under the
 *reflector's* sequence number: it may come before the answer it belongs to (reordering), and a stateful reflector
 numbers answers by itself.
@@ -252,91 +252,93 @@ class Exchanges:
         return found, self.answer["error"][carrier], came
 
 
-def answer_tlvs(data: UInt8s, length: Int32s, mode: Mode, mac: Mac | None, counters: Counters) -> UInt8s:
-    """The TLVs of answers as the octets of `EXTENSION`, (n, 36); one that may not be used has header 0.
+class AnswerTlvs:
+    """Reads the TLVs of answers of one session-sender; what is refused is counted in `counters`."""
 
-    Not to be used: absent, flagged U, M or I by the reflector, malformed, behind a malformed one, or under an HMAC
-    TLV that does not verify (RFC 8972 sections 4 and 4.8; counted as ``tlv-integrity``). The result may be a view
-    of `data`.
-    """
-    if not _clean(data, length, mode, mac):
-        return _rearranged(data, length, mode, mac, counters)
-    result = data[:, mode.base_bytes : mode.base_bytes + tlv.EXTENSION.itemsize]
-    if mac is not None:
-        at = np.full(len(data), tlv.least_payload_bytes(mode) - tlv.trailer_bytes(mode), dtype=np.int32)
-        broken = ~_verified(data, at, mode, mac)
-        if broken.any():
-            result = result.copy()
-            _drop(result, broken, counters)
-    return result
+    def __init__(self, mode: Mode, mac: Mac | None, counters: Counters) -> None:
+        self._mode, self._mac, self._counters = mode, mac, counters
+        self._end = tlv.least_payload_bytes(mode)
+        """Where our own TLVs end and Extra Padding begins."""
+        self._mac_at = self._end - tlv.trailer_bytes(mode)
 
+    def octets(self, data: UInt8s, length: Int32s) -> UInt8s:
+        """The TLVs of answers as the octets of `EXTENSION`, (n, 36); one that may not be used has header 0.
 
-def _clean(data: UInt8s, length: Int32s, mode: Mode, mac: Mac | None) -> bool:
-    """Whether all rows are in our own arrangement and nothing in them is flagged; so none depends on the others."""
-    least = tlv.least_payload_bytes(mode)
-    if data.shape[1] < least + tlv.HEADER_BYTES:
-        return False
-    found = fields(data, tlv.EXTENSION, mode.base_bytes)
-    clean: Bools = found["fu_head"] == tlv.FU_HEAD
-    clean &= found["cos_head"] == tlv.COS_HEAD
-    clean &= found["ti_head"] == tlv.TI_HEAD
-    if mac is not None:
-        clean &= fields(data, tlv.WORD, least - tlv.trailer_bytes(mode))["word"] == tlv.MAC_HEAD
-    room = length - (least + tlv.HEADER_BYTES)
-    padded = fields(data, tlv.WORD, least)["word"] == (tlv.Tlv.EXTRA_PADDING << 16) + room
-    clean &= np.where(room < 0, room == -tlv.HEADER_BYTES, padded)
-    return bool(clean.all())
+        Not to be used: absent, flagged U, M or I by the reflector, malformed, behind a malformed one, or under an HMAC
+        TLV that does not verify (RFC 8972 sections 4 and 4.8; counted as ``tlv-integrity``). The result may be a view
+        of `data`.
+        """
+        if not self._clean(data, length):
+            return self._rearranged(data, length)
+        result = data[:, self._mode.base_bytes : self._mode.base_bytes + tlv.EXTENSION.itemsize]
+        if self._mac is not None:
+            broken = ~self._verified(data, np.full(len(data), self._mac_at, dtype=np.int32), self._mac)
+            if broken.any():
+                result = result.copy()
+                self._drop(result, broken)
+        return result
 
+    def _clean(self, data: UInt8s, length: Int32s) -> bool:
+        """Whether all rows are in our own arrangement and nothing in them is flagged; so none depends on the others."""
+        if data.shape[1] < self._end + tlv.HEADER_BYTES:
+            return False
+        found = fields(data, tlv.EXTENSION, self._mode.base_bytes)
+        clean: Bools = found["fu_head"] == tlv.FU_HEAD
+        clean &= found["cos_head"] == tlv.COS_HEAD
+        clean &= found["ti_head"] == tlv.TI_HEAD
+        if self._mac is not None:
+            clean &= fields(data, tlv.WORD, self._mac_at)["word"] == tlv.MAC_HEAD
+        room = length - (self._end + tlv.HEADER_BYTES)
+        padded = fields(data, tlv.WORD, self._end)["word"] == (tlv.Tlv.EXTRA_PADDING << 16) + room
+        clean &= np.where(room < 0, room == -tlv.HEADER_BYTES, padded)
+        return bool(clean.all())
 
-def _drop(octets: UInt8s, broken: Bools, counters: Counters) -> None:
-    n = int(np.count_nonzero(broken))
-    if n:
-        counters.add("refused", "tlv-integrity", n)
-        octets[broken] = 0
+    def _drop(self, octets: UInt8s, broken: Bools) -> None:
+        n = int(np.count_nonzero(broken))
+        if n:
+            self._counters.add("refused", "tlv-integrity", n)
+            octets[broken] = 0
 
+    def _verified(self, data: UInt8s, at: Int32s, mac: Mac) -> Bools:
+        rows = np.arange(len(data))
+        carried = tlv.gather(data, rows, at + tlv.HEADER_BYTES, MAC_BYTES)
+        return macs_equal(carried, mac.of_tlvs(data, self._mode, at))
 
-def _verified(data: UInt8s, at: Int32s, mode: Mode, mac: Mac) -> Bools:
-    rows = np.arange(len(data))
-    carried = tlv.gather(data, rows, at + tlv.HEADER_BYTES, MAC_BYTES)
-    return macs_equal(carried, mac.of_tlvs(data, mode, at))
+    def _rearranged(self, data: UInt8s, length: Int32s) -> UInt8s:
+        """TLVs of any arrangement, brought into that of our own sender."""
+        found = tlv.walk(data, self._mode.base_bytes, length)
+        flags = tlv.flags(data, found)
+        broken: Bools = ((flags & tlv.I) != 0).any(axis=1)
+        if self._mac is not None:
+            broken |= self._unproven(data, found, self._mac)
+        _stop_behind(found, (flags & tlv.M) != 0)
+        raw = np.zeros((len(data), tlv.EXTENSION.itemsize), dtype=np.uint8)
+        for kind, first, count in tlv.ARRANGEMENT:
+            at = found.first(kind)
+            rows = np.flatnonzero(at >= 0)
+            raw[rows, first : first + count] = tlv.gather(data, rows, at[rows], count)
+        result = fields(raw, tlv.EXTENSION)
+        for name in ("fu_head", "cos_head", "ti_head"):
+            # reserved flag bits are ignored on receipt
+            result[name] = np.where(result[name] & _REFUSED, 0, result[name] & tlv.HEAD_MASK)
+        self._drop(raw, broken)
+        return raw
 
-
-def _rearranged(data: UInt8s, length: Int32s, mode: Mode, mac: Mac | None, counters: Counters) -> UInt8s:
-    """TLVs of any arrangement, brought into that of our own sender."""
-    found = tlv.walk(data, mode.base_bytes, length)
-    flags = tlv.flags(data, found)
-    broken: Bools = ((flags & tlv.I) != 0).any(axis=1)
-    if mac is not None:
-        broken |= _unproven(data, found, mode, mac)
-    _stop_behind(found, (flags & tlv.M) != 0)
-    raw = np.zeros((len(data), tlv.EXTENSION.itemsize), dtype=np.uint8)
-    for kind, first, count in tlv.ARRANGEMENT:
-        at = found.first(kind)
-        rows = np.flatnonzero(at >= 0)
-        raw[rows, first : first + count] = tlv.gather(data, rows, at[rows], count)
-    result = fields(raw, tlv.EXTENSION)
-    for name in ("fu_head", "cos_head", "ti_head"):
-        # reserved flag bits are ignored on receipt
-        result[name] = np.where(result[name] & _REFUSED, 0, result[name] & tlv.HEAD_MASK)
-    _drop(raw, broken, counters)
-    return raw
+    def _unproven(self, data: UInt8s, found: tlv.Walk, mac: Mac) -> Bools:
+        """Rows that carry more than Extra Padding without a right HMAC TLV in its right place."""
+        mac_at, lawful = tlv.mac_tlv_at(found)
+        rows = np.flatnonzero(mac_at >= 0)
+        good = np.zeros(len(data), dtype=np.bool_)
+        good[rows] = self._verified(data[rows], mac_at[rows], mac)
+        needed = ((found.at >= 0) & (found.type != tlv.Tlv.EXTRA_PADDING)).any(axis=1)
+        result: Bools = needed & ~(good & lawful)
+        return result
 
 
 def _stop_behind(found: tlv.Walk, malformed: Bools) -> None:
     """Take out of `found` everything from a TLV on that the reflector called malformed."""
     if malformed.any():
         found.at[np.logical_or.accumulate(malformed, axis=1)] = -1
-
-
-def _unproven(data: UInt8s, found: tlv.Walk, mode: Mode, mac: Mac) -> Bools:
-    """Rows that carry more than Extra Padding without a right HMAC TLV in its right place."""
-    mac_at, lawful = tlv.mac_tlv_at(found)
-    rows = np.flatnonzero(mac_at >= 0)
-    good = np.zeros(len(data), dtype=np.bool_)
-    good[rows] = _verified(data[rows], mac_at[rows], mode, mac)
-    needed = ((found.at >= 0) & (found.type != tlv.Tlv.EXTRA_PADDING)).any(axis=1)
-    result: Bools = needed & ~(good & lawful)
-    return result
 
 
 def _sorted_keys(keys: Int64s) -> tuple[Int64s, Int64s]:

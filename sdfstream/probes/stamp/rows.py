@@ -97,11 +97,12 @@ class RowWriter:
         return batch_of(values, named, classed, answered)
 
     def _times(self, near: _Near, far: _Far) -> dict[str, npt.NDArray[Any]]:
+        clock = self._clock
         return {
-            "t1_ns": self._clock.reading(near.t1_ns),
+            "t1_ns": near.t1_ns if clock.true else clock.reading(near.t1_ns),
             "t2_ns": far.t2_ns,
             "t3_ns": far.t3_ns,
-            "t4_ns": self._clock.reading(near.t4_ns),
+            "t4_ns": near.t4_ns if clock.true else clock.reading(near.t4_ns),
             "t1_kind": near.t1_kind,
             "t2_kind": far.t2_kind,
             "t3_kind": far.t3_kind,

@@ -104,6 +104,7 @@ class SessionSender:
         """Which paths are probed at the same instants."""
         self._derive()
         self._exchanges = ex.Exchanges(self.paths.interval_ns, self._mode)
+        self._answer_tlvs = ex.AnswerTlvs(self._mode, self._mac, self.counters)
         self._next_seq: Int64s = np.zeros(p, dtype=np.int64)
         self.last_received_at_ns: Int64s = np.full(p, ABSENT_NS, dtype=np.int64)
         """(p,) when each path was last answered, steady clock."""
@@ -166,8 +167,8 @@ class SessionSender:
         seq = self._next_seq[path]
         self._next_seq[path] = (seq + 1) & 0xFFFF_FFFF
         slot = self._exchanges.slot(path, seq)
-        shown = np.array([system_ns], dtype=np.int64)
-        t1_word = int(packet.stamp_of(self._clock.reading(shown), self._error)[0])
+        shown_ns = system_ns if self._clock.true else self._clock.at(system_ns)
+        t1_word = int(packet.stamp_of(np.array([shown_ns], dtype=np.int64), self._error)[0])
         self.counters.add("shed", "ring", self._exchanges.open(slot, seq, now_ns, system_ns, t1_word))
         self.counters.add("sent", n=len(path))
         self.path_liveness.sent(path, now_ns)
@@ -278,7 +279,7 @@ class SessionSender:
         verdict.refuse(wrong, BatchVerdict.HMAC)
 
     def _store(self, data: UInt8s, received: Received, rows: Any, slot: Int64s, now_ns: int, due_at_ns: int) -> None:
-        extension = ex.answer_tlvs(data, received.length[rows], self._mode, self._mac, self.counters)
+        extension = self._answer_tlvs.octets(data, received.length[rows])
         at_ns, kind = received.at_ns[rows], received.kind[rows]
         absent = (at_ns == ABSENT_NS) | (kind == StampKind.NONE)
         arrival = np.empty(len(slot), dtype=ex.ARRIVAL)

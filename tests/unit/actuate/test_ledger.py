@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from sdfstream.actuate.config import ActuateConfig
-from sdfstream.actuate.ledger import CommandLedger
+from sdfstream.actuate.ledger import PEER, CommandLedger, IssuedCommand
 from sdfstream.records.command import Outcome
+from sdfstream.records.fabric import QueuePair
 from sdfstream.records.signature import KeyRing, Signer
 from sdfstream.records.units import NS_PER_S
 
@@ -32,3 +33,36 @@ def test_only_the_commanded_host_can_answer_and_only_forwards() -> None:
     assert ledger.take(Outcome(lease.id, "accepted", "", "h0", 4), S) is None and lease.state == "applied"
     ledger.forget(100 * S)
     assert not list(ledger)
+
+
+def test_commands_of_a_queue_pair_are_found_after_forgetting_and_after_a_restart() -> None:
+    ledger = CommandLedger(ActuateConfig(lease_s=30.0), Signer(b"k" * 32), epoch=7)
+
+    def opened(qp: str, at_ns: int) -> IssuedCommand:
+        command = ledger.open("steer", {"id": qp, "host": "h0"}, {}, {"path": 2}, {"path": 1}, (), "enforce")
+        ledger.publish(command, at_ns)
+        return command
+
+    old, other, new = opened("q", S), opened("r", 50 * S), opened("q", 50 * S)
+    assert list(ledger.of_qp("q")) == [old, new] and list(ledger.of_qp("r")) == [other]
+    ledger.forget(60 * S)
+    assert list(ledger.of_qp("q")) == [new] and not ledger.of_qp("s")
+    again = CommandLedger(ActuateConfig(lease_s=30.0), Signer(b"k" * 32), epoch=8)
+    again.restore(ledger.snapshot())
+    assert list(again.of_qp("q")) == [new] and len(again) == 2
+
+
+def test_a_kernel_flow_is_received_once_its_far_end_translates() -> None:
+    ledger = CommandLedger(ActuateConfig(), Signer(b"k" * 32), epoch=7)
+    socket, kernel = (
+        QueuePair("q", 0, 1, "h0/r0", "h1/r0", "10.0.1.1", 1, 4791, steering=steering)
+        for steering in ("socket", "kernel")
+    )
+    assert ledger.is_received(socket, "enforce") and ledger.is_received(kernel, "dry-run")
+    assert not ledger.is_received(kernel, "enforce")
+    target = {"type": "qp", "id": "q", "host": "h1"}
+    peer = ledger.open("failover", target, {}, {"part": PEER, "paths": [2]}, {"path": 1}, (), "enforce")
+    ledger.publish(peer, S)
+    assert not ledger.is_received(kernel, "enforce")
+    ledger.take(Outcome(peer.id, "applied", "", "h1", 5), S)
+    assert ledger.is_received(kernel, "enforce")

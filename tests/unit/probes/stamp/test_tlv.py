@@ -170,7 +170,7 @@ class TestSenderReads:
         payload = bytes(mode.base_bytes) + tlvs
         data[0, : len(payload)] = np.frombuffer(payload, dtype=np.uint8)
         mac = None if key is None else Mac(key)
-        read = exchanges.answer_tlvs(data, np.array([len(payload)], dtype=np.int32), mode, mac, Counters("t"))
+        read = exchanges.AnswerTlvs(mode, mac, Counters("t")).octets(data, np.array([len(payload)], dtype=np.int32))
         return fields(read, tlv.EXTENSION)[0]
 
     COS = one(4, bytes.fromhex("bae80000"), 0)
