@@ -258,9 +258,6 @@ class SessionLiveness:
         alive, arrives = stated & (t["snd_state"] == ALIVE), reflector & (t["rfl_state"] == ALIVE)
         proven_ns = until[host[table["src"]]] - limit_ns - SLACK_NS
         good_round_ns = np.where(alive, np.maximum(t["ok_seen_ns"], proven_ns), t["ok_seen_ns"])
-        # an answer was its last one when the probe after it was lost, one interval later
-        slack_ns = np.minimum(SLACK_NS, 2 * t["interval_ns"] + _PROMPT_NS)
-        slack_ns = np.maximum(slack_ns, np.minimum(t["interval_ns"] + _PROMPT_NS, _LONGEST_SLACK_NS))
         # a reflector goes by the interval it has seen, and by a long one until it has seen any (0)
         seen_ns = np.where(t["rfl_interval_ns"] > 0, t["rfl_interval_ns"], NS_PER_S)
         limit_ns = np.maximum(self.config.liveness_ns, 3 * seen_ns)
@@ -270,7 +267,7 @@ class SessionLiveness:
             silent=silent,
             since_ns=since_ns,
             limit_ns=own_ns,
-            slack_ns=np.where(t["interval_ns"] > 0, slack_ns, SLACK_NS),
+            slack_ns=_slack_ns(t["interval_ns"]),
             good_round_ns=good_round_ns,
             good_fwd_ns=good_fwd_ns,
             back_ns=np.where(alive, t["back_ns"], ABSENT_NS),
@@ -283,3 +280,10 @@ class SessionLiveness:
             sender_alive=alive,
             reflector_alive=arrives,
         )
+
+
+def _slack_ns(interval_ns: Ints) -> Ints:
+    """How far a session's fault may lie behind its last answer: the probe after it was lost, one interval later."""
+    slack_ns = np.minimum(SLACK_NS, 2 * interval_ns + _PROMPT_NS)
+    slack_ns = np.maximum(slack_ns, np.minimum(interval_ns + _PROMPT_NS, _LONGEST_SLACK_NS))
+    return np.where(interval_ns > 0, slack_ns, SLACK_NS)

@@ -32,6 +32,42 @@ def files() -> dict[str, str]:
     return made
 
 
+_FORMS: Final = """\
+**bulk**: every message is one Arrow IPC stream with exactly one record batch. Names are `dictionary<int32, utf8>`,
+whole in every message: no delta dictionaries, no string_view. Columns, types and units: `arrow/<topic>.md`.
+
+**event**: every message is one CloudEvents 1.0 object in structured mode, JSON, UTF-8. `<topic>.schema.json` describes
+the whole message, `data` in its place; `time` has nine digits of a second; `subject` is the message's key.
+
+Reading: take an absent nullable column as null, ignore a column or field you do not know. A field is never removed or
+re-used; a change is a new field, or a new version of the topic (`.v2`).
+"""
+_ON_KAFKA: Final = """\
+## On Kafka
+
+Topics have these names, behind `kafka.prefix` if one is set. `sdf.raw.*`, `sdf.derived.owd.v1`, `sdf.derived.edge.v1`
+and `sdf.derived.qp.v1` have `kafka.partitions` partitions (one unless set), all others one; a key's partition is that
+of Kafka's own clients (murmur2). Order holds within a partition, so within a key; across them go by `bus_at_ns`.
+
+Stages write in transactions: read with `isolation.level=read_committed` (librdkafka's default, not that of the Java
+client or aiokafka), or what was never committed is seen too. Transactions leave numbers out of a partition's offsets.
+
+Use a consumer group of your own, named `reader-…`: that is what the access rules let the role `reader` have
+([docs/kafka.md](../docs/kafka.md)), and a group of a stage's name would take that stage's messages away from it. A
+compacted topic, read from its beginning, gives the newest message of every key and perhaps older ones before it.
+"""
+_BOUNDS: Final = """\
+## Bounds
+
+What `<topic>.schema.json` bounds is refused beyond, and so is, where it states nothing: an instant outside 0 to 2^62
+ns (1970 to 2116), another whole number beyond ±2^62, a number that is not finite or beyond ±1e30, an id or name that
+cannot be printed or is longer than 4096 characters, a list or object of more than 65,536 items; in fields that the
+schema does not know: whole numbers beyond 64 bits, numbers that are not finite, control characters but tab, LF, CR,
+more than 16 levels. A name stands once in an object. A value that is not on a schema's list may come with a later
+version: it is passed on, if it is a printable name.
+"""
+
+
 def _topics() -> str:
     rows = [
         (
@@ -49,15 +85,7 @@ def _topics() -> str:
 
 {_table(("topic", "form", "key", "compacted", "what it says"), rows)}
 
-**bulk**: every message is one Arrow IPC stream with exactly one record batch. Names are `dictionary<int32, utf8>`,
-whole in every message: no delta dictionaries, no string_view. Columns, types and units: `arrow/<topic>.md`.
-
-**event**: every message is one CloudEvents 1.0 object in structured mode, JSON, UTF-8. `<topic>.schema.json` describes
-the whole message, `data` in its place; `time` has nine digits of a second; `subject` is the message's key.
-
-Reading: take an absent nullable column as null, ignore a column or field you do not know. A field is never removed or
-re-used; a change is a new field, or a new version of the topic (`.v2`).
-
+{_FORMS}
 ## Headers
 
 {_table(("header", "value", "meaning"), _HEADERS)}
@@ -66,19 +94,7 @@ Within one topic, key and `boot_id` a gap in `batch_seq` is a loss and a number 
 at least once. A number more than 1,048,576 away from the last one is taken as new, and followed once the next comes
 after it.
 
-## On Kafka
-
-Topics have these names, behind `kafka.prefix` if one is set. `sdf.raw.*`, `sdf.derived.owd.v1`, `sdf.derived.edge.v1`
-and `sdf.derived.qp.v1` have `kafka.partitions` partitions (one unless set), all others one; a key's partition is that
-of Kafka's own clients (murmur2). Order holds within a partition, so within a key; across them go by `bus_at_ns`.
-
-Stages write in transactions: read with `isolation.level=read_committed` (librdkafka's default, not that of the Java
-client or aiokafka), or what was never committed is seen too. Transactions leave numbers out of a partition's offsets.
-
-Use a consumer group of your own, named `reader-…`: that is what the access rules let the role `reader` have
-([docs/kafka.md](../docs/kafka.md)), and a group of a stage's name would take that stage's messages away from it. A
-compacted topic, read from its beginning, gives the newest message of every key and perhaps older ones before it.
-
+{_ON_KAFKA}
 ## Dead letters
 
 A message that cannot be read is copied to `<topic>.dlq`: value, key and headers as they were, and beside them
@@ -88,15 +104,7 @@ A message that cannot be read is copied to `<topic>.dlq`: value, key and headers
 A message of which only some rows were refused (`null-rows`) is there too, whole; its other rows went
 on.
 
-## Bounds
-
-What `<topic>.schema.json` bounds is refused beyond, and so is, where it states nothing: an instant outside 0 to 2^62
-ns (1970 to 2116), another whole number beyond ±2^62, a number that is not finite or beyond ±1e30, an id or name that
-cannot be printed or is longer than 4096 characters, a list or object of more than 65,536 items; in fields that the
-schema does not know: whole numbers beyond 64 bits, numbers that are not finite, control characters but tab, LF, CR,
-more than 16 levels. A name stands once in an object. A value that is not on a schema's list may come with a later
-version: it is passed on, if it is a printable name.
-
+{_BOUNDS}
 ## Reasons
 
 {_table(("reason", "meaning"), REASONS)}

@@ -148,8 +148,7 @@ async def service(
         await link.start()
         stack.push_async_callback(link.close)
         running.counted += [link, bus, *makers, archive, upkeep, running.board, running.jobs, control]
-        running.counted += [front] if front else []
-        running.counted += [api.received] if api is not None else []
+        running.counted += [*([front] if front else []), *([api.received] if api is not None else [])]
         alerts = pushing(settings.alerts, settings.cluster, running.board, running.knows_silences, running.counted)
         await stack.enter_async_context(alerts)
         report = await stack.enter_async_context(reporting(bus, "detect", "up", running.counted))

@@ -133,16 +133,23 @@ class PacketReflector:
         config["key"] = key.ctypes.data if hmac_key is not None else 0
         config["key_octets"] = len(key)
         config["own"] = np.frombuffer(own, dtype=np.uint8).ctypes.data if own else 0
-        self._reflector = self._library.pe_reflector_new(config.ctypes.data)
-        if not self._reflector:
-            raise UnavailableError("no packet engine: the reflector's table finds no memory")
-        counted = self._library.pe_reflector_counted(self._reflector)
-        memory = (c_uint8 * layouts.COUNTS.itemsize).from_address(counted)
-        self._counts: Records = np.frombuffer(memoryview(memory), dtype=layouts.COUNTS)
+        self._reflector = self._new(config)
+        self._counts = self._memory_of_counts()
         for socket, nic in sockets.items():
             self._library.pe_reflector_socket(self._reflector, socket, self._number(nic))
         self._known.know("configuration", senders)
         self._hand_over()
+
+    def _new(self, config: Records) -> Any:
+        reflector = self._library.pe_reflector_new(config.ctypes.data)
+        if not reflector:
+            raise UnavailableError("no packet engine: the reflector's table finds no memory")
+        return reflector
+
+    def _memory_of_counts(self) -> Records:
+        """Its counts where the library keeps them, not a copy."""
+        memory = (c_uint8 * layouts.COUNTS.itemsize).from_address(self._library.pe_reflector_counted(self._reflector))
+        return np.frombuffer(memoryview(memory), dtype=layouts.COUNTS)
 
     def close(self) -> None:
         """Free the reflector; nothing else may be called then."""
