@@ -7,7 +7,7 @@ while is unknown, never healthy; and memory is bounded, what is shed is counted.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -160,9 +160,10 @@ class Board:
             board["nic_list"] = sorted(nics, key=lambda n: n["nic"])
         return board
 
-    def nics(self, now_ns: int) -> list[dict[str, Any]]:
-        """Every NIC that is known."""
-        return [self._nic_view(nic, now_ns) for nic in self._nics.values()]
+    def nics(self, now_ns: int, only: Collection[str] | None = None) -> list[dict[str, Any]]:
+        """Every NIC that is known; with `only`, those of them that have these names."""
+        known = self._nics.values() if only is None else [self._nics[nic] for nic in only if nic in self._nics]
+        return [self._nic_view(nic, now_ns) for nic in known]
 
     def age_ns(self, now_ns: int) -> int | None:
         """Age of the newest that any host reported; None: none has."""

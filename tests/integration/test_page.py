@@ -69,6 +69,33 @@ def test_a_change_is_shown_within_a_second(fabric: Served, tab: Make) -> None:
     page.wait_for_selector("text=2 unhealthy", timeout=2_000)
 
 
+def test_of_a_change_the_changed_nics_alone_are_asked_for(fabric: Served, tab: Make) -> None:
+    page = tab(fabric).open("fleet")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/v1/nics?" in request.url else None)
+    page.wait_for_selector("text=12 healthy")
+    page.wait_for_function("document.querySelector('.age').innerText.includes('live')")
+    fabric.take([bm.nic_state(nic, "tx", "unhealthy", why="gone") for nic in ("h00/r0", "h01/r1")])
+    page.wait_for_selector("text=3 unhealthy", timeout=2_000)
+    assert any("nic=h00%2Fr0%2Ch01%2Fr1" in url for url in asked), asked
+    figures = page.locator(".figures").inner_text()
+    assert "10 of 16" in figures, "nothing came or went"
+
+
+def test_a_list_takes_up_single_items(fabric: Served, tab: Make) -> None:
+    page = tab(fabric).open("nothing")
+    made = page.evaluate(
+        """async () => {
+            const { patched } = await import('/page/patch.js');
+            const before = { items: ['a', 'c', 'd'].map((nic) => ({ nic, state: 'old' })), total: 3, head: 1 };
+            const answer = { head: 2, items: ['b', 'c'].map((nic) => ({ nic, state: 'new' })) };
+            return patched(before, ['b', 'c', 'd'], answer, 'nic');
+        }"""
+    )
+    assert [(one["nic"], one["state"]) for one in made["items"]] == [("a", "old"), ("b", "new"), ("c", "new")]
+    assert made["total"] == 3 and made["head"] == 2
+
+
 def test_without_news_nothing_is_healthy_and_news_come_back(fabric: Served, tab: Make) -> None:
     one = tab(fabric)
     one.page.clock.install()

@@ -72,9 +72,10 @@ def _path_filter(asked: Asked) -> PathFilter:
 
 
 def _nics(picture: Picture, asked: Asked) -> list[dict[str, Any]]:
+    only = dict.fromkeys(asked["nic"].split(",")) if "nic" in asked else None
     return [
         nic
-        for nic in picture.board.nics(picture.at_ns)
+        for nic in picture.board.nics(picture.at_ns, only)
         if asked.get("host", nic["host"]) == nic["host"]
         and asked.get("state", nic["state"]) == nic["state"]
         and ("rail" not in asked or asked["rail"] == nic["rail"])
@@ -204,6 +205,7 @@ RESOURCES: Final[dict[str, Resource]] = {
             "nics",
             "NICs: health of sending and receiving, state of the port; unknown where nothing is heard.",
             (
+                Parameter("nic", "only this one, or these: names with a comma between"),
                 Parameter("host", "only this host's"),
                 _choice("state", "only those in this state, the worse of sending and receiving", *STATES),
                 Parameter("rail", "only those of this rail", "whole", most=1 << 31),

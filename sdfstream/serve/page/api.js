@@ -29,15 +29,17 @@ export async function refusal(answer) {
   return new Refusal(answer.status, said.detail || `the server answered ${answer.status}`);
 }
 
-// Every page of a list up to `most` items; `onPage` gets what there is after each.
+// Every page of a list up to `most` items; `onPage` gets what there is after each. `first`: when the first one was made.
 export async function list(name, query, { most = 20000, signal, onPage } = {}) {
   const items = [];
   let cursor;
+  let first;
   for (;;) {
     const page = await ask(name, { ...query, limit: Math.min(1000, most), cursor }, signal);
+    first ??= page.as_of_ns;
     items.push(...page.items);
     cursor = page.next;
-    const found = { head: page, total: page.total, items, whole: !cursor };
+    const found = { head: page, first, total: page.total, items, whole: !cursor };
     if (onPage) onPage(found);
     if (!cursor || items.length >= most) return found;
   }

@@ -3,6 +3,7 @@ import { list } from './api.js';
 import { note } from './freshness.js';
 import { useEffect, useState } from './lib.js';
 import { onEvents } from './live.js';
+import { keepPatching, patched } from './patch.js';
 import { route } from './route.js';
 import { useStore } from './store.js';
 
@@ -13,25 +14,41 @@ const PAUSES = 15; // what takes the server long is asked for seldom: a sixteent
 const NOTHING = { items: [], total: null, head: null, error: null };
 
 // The items of a list: {items, total, head, error}; total is null until the first answer. No name: nothing is asked.
-export function useList(name, query = {}, { events = [], everyMs = 3000, most } = {}) {
+// With `item`, the name of a filter and of what events carry, a few changed items are asked for alone.
+export function useList(name, query = {}, { events = [], everyMs = 3000, most, item } = {}) {
   const { at } = useStore(route).query;
   const [found, set] = useState(NOTHING);
   const key = JSON.stringify([name, query, at, most]);
   useEffect(() => {
     if (!name) return undefined;
     // what is past does not change: it is asked once
-    const when = at ? { events: [], everyMs: 0 } : { events: [...events, 'gap', 'back'], everyMs };
-    return keepAsking({ ...when, ask: (signal) => list(name, { ...query, at }, { most, signal }), show });
+    const when = at ? { events: [], everyMs: 0 } : { events: [...(item ? [] : events), 'gap', 'back'], everyMs };
+    const whole = keepAsking({ ...when, ask: (signal) => list(name, { ...query, at }, { most, signal }), show });
+    if (at || !item) return whole.stop;
+    const single = (names, signal) => list(name, { ...query, [item]: names.join(',') }, { signal });
+    const stop = keepPatching({ events, item, ask: single, show: patch, tooMany: whole.soon });
+    return () => [stop, whole.stop].forEach((end) => end());
   }, [key]);
+  let later = []; // patches that are newer than the last whole answer, which may have been asked for before them
 
   function show(answer, error) {
-    if (answer) note(answer.head);
+    if (answer) {
+      note(answer.head);
+      later = later.filter((one) => one.answer.first > answer.first);
+      for (const one of later) answer = patched(answer, one.names, one.answer, item);
+    }
     set((before) => ({ ...(answer || (before.key === key ? before : NOTHING)), error, key }));
+  }
+
+  function patch(names, answer) {
+    note(answer.head);
+    later.push({ names, answer });
+    set((before) => (before.key === key && before.total !== null ? patched(before, names, answer, item) : before));
   }
   return found.key === key ? found : NOTHING;
 }
 
-// Ask now, on events and every so often, one question at a time, until the function that is returned is called.
+// Ask now, on events and every so often, one question at a time, until `stop` is called; `soon`: as if an event came.
 function keepAsking({ ask, show, events, everyMs }) {
   const abort = new AbortController();
   let timer;
@@ -66,11 +83,13 @@ function keepAsking({ ask, show, events, everyMs }) {
     else if (pauseMs) wake(Date.now() + Math.max(pauseMs, PAUSES * tookMs));
     return undefined;
   }
-  const forget = onEvents(events, () => (busy ? (again = true) : soon()));
+  const event = () => (busy ? (again = true) : soon());
+  const forget = onEvents(events, event);
   now();
-  return () => {
+  const stop = () => {
     abort.abort();
     clearTimeout(timer);
     forget();
   };
+  return { stop, soon: event };
 }

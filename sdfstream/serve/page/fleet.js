@@ -12,7 +12,7 @@ import { SIGNS, STATES, shown } from './states.js';
 import { useStore } from './store.js';
 
 export function Fleet() {
-  const nics = useList('nics', {}, { events: ['nic'] });
+  const nics = useList('nics', {}, { events: ['nic'], item: 'nic' });
   const isStale = useStore(stale);
   const count = (state) => nics.items.filter((nic) => shown(nic.state, isStale) === state).length;
   return html`<h1>Fleet</h1>

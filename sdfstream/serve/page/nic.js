@@ -12,7 +12,7 @@ import { Span } from './span.js';
 
 export function Nic({ id }) {
   const host = id.split('/')[0];
-  const found = useList('nics', { host }, { events: ['nic'] });
+  const found = useList('nics', { host }, { events: ['nic'], item: 'nic' });
   const nic = found.items.find((one) => one.nic === id);
   const findings = useList('findings', {}, { events: ['finding'], most: 2000 });
   const about = findings.items.filter((f) => [f.subject?.id, ...(f.suspects || []).map((s) => s.id)].some((name) => touches(name, id)));

@@ -13,7 +13,7 @@ export function Rack({ id }) {
   const node = asked?.leaf || id.split('/')[0];
   const settled = !id.includes('/') || topology.total !== null || topology.error;
   const below = new Set(topology.items.filter((item) => item.leaf === node).map((item) => item.nic));
-  const nics = useList('nics', {}, { events: ['nic'] });
+  const nics = useList('nics', {}, { events: ['nic'], item: 'nic' });
   const links = useList('links', settled ? { node } : {}, { events: ['finding'], most: settled ? undefined : 1 });
   const here = nics.items.filter((nic) => below.has(nic.nic) || nic.host === node);
   return html`<h1>${below.size ? 'Rack at' : ''} ${node} ${asked && html`<small>with ${id}</small>`}</h1>

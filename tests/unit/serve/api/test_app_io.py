@@ -68,6 +68,8 @@ async def test_unknown_is_not_healthy(api: Api, view: dict[str, str]) -> None:
     assert nics["h05/r0"]["state"] == "unknown", "stated healthy a minute ago, and nothing since"
     assert nics["h03/r1"]["state"] == "unhealthy"
     assert nics["h06/r0"]["state"] == "absent"
+    two = (await asgi.ask(api, "/v1/nics", query=b"nic=h03/r1,h00/r0,h99/r0,h00/r0", headers=view)).json
+    assert [n["nic"] for n in two["items"]] == ["h00/r0", "h03/r1"] and two["total"] == 2
 
 
 async def test_filters_choose_and_pages_hold_everything_once(api: Api, view: dict[str, str]) -> None:
