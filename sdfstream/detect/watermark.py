@@ -10,7 +10,7 @@ of five seconds.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
 
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 _SHARE: Final = 4
 """One of so many agents has reported up to the watermark."""
@@ -28,6 +29,9 @@ _STANDS_NS: Final = NS_PER_S
 """A watermark that has not moved for longer stands."""
 _OWED_NS: Final = 500 * NS_PER_MS
 """So much of a step that was faster than bus time counts later."""
+_GONE: Final = 50
+"""A host from which nothing new came in so many boundaries at which something new came from others is none of those of
+which a quarter is asked: names that spoke once would make the watermark stand."""
 _MEMORY_NS: Final = 5 * NS_PER_S
 """For how long a lag excuses what is late: a backlog is read host by host."""
 
@@ -47,10 +51,14 @@ class Watermark:
     worst_lag_ns: int = 0
     """Largest lag of the last `_MEMORY_NS`."""
     worst_at_ns: int = ABSENT_NS
+    reported_ns: Ints = field(default_factory=lambda: np.empty(0, np.int64), compare=False)
+    """(hosts,) as of the last boundary."""
+    passed_over: Ints = field(default_factory=lambda: np.empty(0, np.int64), compare=False)
+    """(hosts,) boundaries at which others had news since this one had any."""
 
     def advance(self, reported_ns: Ints, now_ns: int) -> None:
         """Go on to `now_ns`; `reported_ns`: up to when each host has reported, absent where it has not."""
-        known = reported_ns[reported_ns != ABSENT_NS]
+        known = reported_ns[self._report(reported_ns)]
         passed_ns = now_ns - self.now_ns if self.now_ns != ABSENT_NS else 0
         self.now_ns = now_ns
         if not known.size:
@@ -66,6 +74,18 @@ class Watermark:
         lag_ns = self.lag_ns(now_ns)
         if lag_ns >= self.worst_lag_ns or now_ns - self.worst_at_ns > _MEMORY_NS:
             self.worst_lag_ns, self.worst_at_ns = lag_ns, now_ns
+
+    def _report(self, reported_ns: Ints) -> Bools:
+        """Which hosts count, after what they have reported until this boundary."""
+        more = reported_ns.size - self.reported_ns.size
+        before_ns = np.append(self.reported_ns, np.full(more, ABSENT_NS))
+        news = reported_ns != before_ns
+        self.passed_over = np.append(self.passed_over, np.zeros(more, np.int64))
+        if news.any():
+            self.passed_over = np.where(news, 0, self.passed_over + 1)
+        self.reported_ns = reported_ns.copy()
+        result: Bools = (reported_ns != ABSENT_NS) & (self.passed_over < _GONE)
+        return result
 
     def lag_ns(self, now_ns: int) -> int:
         """How late all agents' messages are together; 0 when they are on time."""

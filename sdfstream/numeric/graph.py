@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -62,10 +62,13 @@ def conjugate_gradient(
     start: Float64s | None = None,
     tolerance: float = 1e-4,
     steps: int = 200,
+    label: Int64s | None = None,
 ) -> Float64s:
     """Solve (Λ + L) x = `right` by conjugate gradients with the diagonal as preconditioner.
 
     `start` warm-starts it; it stops when the preconditioned residual has shrunk by `tolerance`, or after `steps`.
+    `label` (nodes,): nodes that no edge joins may have different ones. Those of each label are then solved for
+    themselves: with one tolerance for all, a part whose numbers are wild leaves the others where they were.
     """
     nodes = precision.size
     a, b, weight = edges.a, edges.b, edges.precision
@@ -87,24 +90,43 @@ def conjugate_gradient(
     residual = right if start is None else right - apply(x)
     shaped = inverse * residual
     direction = shaped
-    rho = _dot(residual, shaped)
-    whole = rho if start is None else _dot(right, inverse * right)
-    goal = tolerance * tolerance * max(whole, 1e-300)
+    dot = _dot if label is None or not label.any() else _Dots(label).dot
+    rho = dot(residual, shaped)
+    whole = rho if start is None else dot(right, inverse * right)
+    goal = tolerance * tolerance * np.maximum(whole, 1e-300)
     for _ in range(steps):
-        if rho <= goal:
+        if np.all(rho <= goal):
             break
         image = apply(direction)
-        energy = _dot(direction, image)
-        if energy <= _ROUNDING * _dot(direction, diagonal * direction):
+        energy = dot(direction, image)
+        going = (rho > goal) & (energy > _ROUNDING * dot(direction, diagonal * direction))
+        if not np.any(going):
             break
-        alpha = rho / energy
+        alpha = _ratio(rho, energy, going)
         x = x + alpha * direction
         residual = residual - alpha * image
         shaped = inverse * residual
-        fresh = _dot(residual, shaped)
-        direction = shaped + (fresh / rho) * direction
+        fresh = dot(residual, shaped)
+        direction = shaped + _ratio(fresh, rho, going) * direction
         rho = fresh
     return x
+
+
+def _ratio(above: Any, below: Any, going: Any) -> Any:
+    """Their ratio where `going`, else 0: there nothing moves any more."""
+    return above / below if np.ndim(going) == 0 else np.divide(above, below, out=np.zeros(going.size), where=going)
+
+
+class _Dots:
+    """Inner products over the nodes of each label, by node."""
+
+    def __init__(self, label: Int64s) -> None:
+        self._label = label
+
+    def dot(self, a: Float64s, b: Float64s) -> Float64s:
+        """(nodes,) of those with the same label."""
+        result: Float64s = sums(self._label, a * b, self._label.size)[self._label]
+        return result
 
 
 def _dot(a: Float64s, b: Float64s) -> float:

@@ -135,7 +135,7 @@ class MeshClocks:
         blocks = np.bincount(e.src, e.blocks, self.n) + np.bincount(e.dst, e.blocks, self.n)
         t["samples"] += blocks
         t["sampled_at_ns"] = np.where(blocks > 0.0, self.estimates.at_ns, t["sampled_at_ns"])
-        found = mesh.misfit(e, self.n, self._pairs)
+        found = mesh.misfit(e, self.label, self._pairs)
         t["misfit_ns2"] = np.where(np.isnan(found), t["misfit_ns2"], found)
         accused = t["accused_ticks"] + np.where(mesh.blame(e, self.n, self._pairs), 1.0, -1.0)
         t["accused_ticks"] = np.clip(accused, 0.0, 2.0 * _ACCUSED)
@@ -148,7 +148,7 @@ class MeshClocks:
         t["surprise_ns2"] = np.maximum(t["surprise_ns2"], surprise_ns2)
         self._doubt_breached(e, blocks.astype(np.float64))
         self.wander.surprised(t, b["offset_var_ns2"], surprise_ns2)
-        self.wander.tick(t, b, self.estimates.at_ns, ticks, self.label)
+        self.wander.tick(t, b, self.estimates.at_ns, ticks, self.label, self.estimates.reference)
         self._walks()
 
     def _doubt_breached(self, e: ReducedEdges, blocks: Float64s) -> None:
@@ -208,7 +208,7 @@ class MeshClocks:
         b = self.estimates.table
         self.wander.forget(t, size > 0.0)
         if new.any():
-            drift.forget(t, b, size > 0.0)
+            drift.forget(t, b, size > 0.0, self.label)
         b["offset_var_ns2"] += np.where(new, size * size, 0.0)
         b["skew_var_ppb2"] += np.where(new, size * size, 0.0)
         self._walks()
@@ -225,7 +225,7 @@ class MeshClocks:
             return
         strangers = mesh.strangers(self.label, label, self.estimates.reference)
         self.wander.forget(self.table, strangers)
-        drift.forget(self.table, self.estimates.table, strangers)
+        drift.forget(self.table, self.estimates.table, strangers, label)
         self.label = label
         self._tied = a, b, label
 

@@ -31,6 +31,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from sdfstream.numeric.group import sums
 from sdfstream.numeric.table import Table
 from sdfstream.records.units import NS_PER_S, TICK_NS, Bools, Float64s, Int64s
 
@@ -141,14 +142,16 @@ def learn(t: Table, b: Table, c: Correction, ticks: int) -> Bools:
     return alarm
 
 
-def forget(t: Table, b: Table, jumped: Bools) -> None:
-    """The mesh was shaken: corrections say nothing of drifts; for longer those of clocks that jumped themselves."""
+def forget(t: Table, b: Table, jumped: Bools, label: Int64s) -> None:
+    """A component was shaken: corrections say nothing of drifts there; for longer those of clocks that jumped."""
+    shaken = sums(label, jumped, label.size)[label] > 0.0
     for name in WIDE_COLUMNS:
-        t[name] = 0.0
+        t[name][:, shaken] = 0.0
     for name in COLUMNS:
         t[name][jumped] = 0.0
     b["drift_ppb_s"][jumped] = 0.0
-    t["drift_dead_s"] = np.where(jumped, _DEAD_JUMPED_S, np.maximum(t["drift_dead_s"], _DEAD_S))
+    dead_s = np.where(shaken, np.maximum(t["drift_dead_s"], _DEAD_S), t["drift_dead_s"])
+    t["drift_dead_s"] = np.where(jumped, _DEAD_JUMPED_S, dead_s)
 
 
 def _begin(t: Table, trial: int) -> None:

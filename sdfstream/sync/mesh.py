@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from sdfstream.numeric import graph
-from sdfstream.numeric.group import Distinct, median, sums
+from sdfstream.numeric.group import Distinct, group_values, median, quantile, sums
 from sdfstream.records.units import Bools, Float64s, Int64s
 from sdfstream.sync.reduce import ReducedEdges
 
@@ -52,8 +52,8 @@ def solve(e: ReducedEdges, offset_ns: Float64s, skew_ppb: Float64s, offset_var_n
     """Correct the predicted `offset_ns` and `skew_ppb`; `offset_var_ns2` (clocks,) chooses the gauge: own variances."""
     clocks = offset_ns.size
     anchor = anchors(offset_var_ns2, label)
-    moved = _correct(e, e.weight, e.offset_ns, offset_ns)
-    turned = _correct(e, e.skew_weight, e.skew_ppb, skew_ppb)
+    moved = _correct(e, e.weight, e.offset_ns, offset_ns, label)
+    turned = _correct(e, e.skew_weight, e.skew_ppb, skew_ppb, label)
     at_both = [
         sums(e.src, column, clocks) + sums(e.dst, column, clocks)
         for column in (e.info_offset, e.info_cross, e.info_skew)
@@ -72,7 +72,7 @@ def solve(e: ReducedEdges, offset_ns: Float64s, skew_ppb: Float64s, offset_var_n
     )
 
 
-def _correct(e: ReducedEdges, weight: Float64s, measured: Float64s, value: Float64s) -> Float64s:
+def _correct(e: ReducedEdges, weight: Float64s, measured: Float64s, value: Float64s, label: Int64s) -> Float64s:
     """Least-squares correction of `value` from the pairs' measurements."""
     use = weight > 0.0
     a, b, w = e.src, e.dst, weight
@@ -85,7 +85,12 @@ def _correct(e: ReducedEdges, weight: Float64s, measured: Float64s, value: Float
         return np.zeros(clocks)
     loose = np.bincount(a, minlength=clocks) + np.bincount(b, minlength=clocks) == 0
     return graph.conjugate_gradient(
-        graph.WeightedEdges(a, b, w, flow), loose.astype(np.float64), right, tolerance=_TOLERANCE, steps=100
+        graph.WeightedEdges(a, b, w, flow),
+        loose.astype(np.float64),
+        right,
+        tolerance=_TOLERANCE,
+        steps=100,
+        label=label,
     )
 
 
@@ -118,6 +123,16 @@ def medians(x: Float64s, label: Int64s, anchor: Bools) -> Float64s:
         return np.zeros(x.size)
     middle = 0.5 * (x[order[np.minimum(low, most)]] + x[order[np.minimum(high, most)]])
     result: Float64s = np.where(size > 0, middle, 0.0)[label]
+    return result
+
+
+def _medians_of_pairs(values: Float64s, label: Int64s) -> Float64s | float:
+    """Median over the pairs with the same label, by pair."""
+    if not label.any():
+        return median(values)
+    groups, ordered = group_values(label, values)
+    result = np.empty(values.size)
+    result[groups.order] = quantile(groups, ordered, 0.5).repeat(groups.size)
     return result
 
 
@@ -166,17 +181,20 @@ def anchors(variance: Float64s, label: Int64s) -> Bools:
     return result
 
 
-def misfit(e: ReducedEdges, clocks: int, pairs: Distinct | None = None) -> Float64s:
+def misfit(e: ReducedEdges, label: Int64s, pairs: Distinct | None = None) -> Float64s:
     r"""Variance of each clock's offset from what its n neighbours disagree about, which time does not average away.
 
     .. math:: \sum_{neighbours} \overline{\min(r^2, 16 \cdot \mathrm{median}\, r^2)} / n^2
 
     with :math:`r^2` the mean square misfit of each session between two clocks; NaN where a clock had no samples.
     Sessions of the same two clocks share both hosts' own asymmetry, so neighbours count, not sessions. The cap keeps
-    sessions behind a queue, which the estimate hardly listens to, from widening the bound.
+    sessions behind a queue, which the estimate hardly listens to, from widening the bound; its median is that of the
+    component (`label`, (clocks,)).
     """
+    clocks = label.size
     low, high, square, _ = _neighbours(e, e.disagreement_ns2, pairs)
-    square = np.minimum(square, 16.0 * median(square)) if square.size else square
+    if square.size:
+        square = np.minimum(square, 16.0 * _medians_of_pairs(square, label[low]))
     total = sums(low, square, clocks) + sums(high, square, clocks)
     count = np.bincount(low, minlength=clocks) + np.bincount(high, minlength=clocks)
     result: Float64s = np.where(count > 0, total / np.maximum(count, 1) ** 2, np.nan)

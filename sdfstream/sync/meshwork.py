@@ -21,9 +21,10 @@ from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.mesh import reach, solve
 from sdfstream.sync.publish import ClockRows
 from sdfstream.sync.reduce import ReducedEdges, empty, less_drifted, restored
-from sdfstream.sync.reference import Ensemble, Reference
+from sdfstream.sync.reference import Candidates, Ensemble, Reference
 from sdfstream.sync.smoother import TICKS_PER_PASS, Smoothed, Smoother
 from sdfstream.sync.utc import UtcTie
+from sdfstream.sync.wander import NEVER
 
 _TICKS_PER_REACH: Final = 10
 _TICKS_PER_SWEEP: Final = 100
@@ -62,7 +63,10 @@ class MeshWork:
 
     @property
     def usual_ns2(self) -> float:
-        """Square of the usual disagreement of a session with the mesh, ns²: what is not surprising."""
+        """Square of the usual disagreement of a session with the mesh, ns²: what is not surprising.
+
+        That of the sessions tied to the reference: of others nobody knows whose they are.
+        """
         return self._usual_ns2
 
     def begin(self, bus_at_ns: int, origin_ns: int | None = None) -> None:
@@ -181,7 +185,8 @@ class MeshWork:
         clocks.tie(e.src[e.recent], e.dst[e.recent])
         e = less_drifted(e, -b["drifted_ns"], -b["drifted_ppb"])
         clocks.take(solve(e, b["offset_ns"], b["skew_ppb"], b["offset_var_ns2"], clocks.label), e, self._ticks)
-        self._usual_ns2 = median(e.residual_ns2) if e.residual_ns2.size else 0.0
+        tied = e.residual_ns2[clocks.label[e.src] == clocks.label[clocks.estimates.reference]]
+        self._usual_ns2 = median(tied) if tied.size else 0.0
         size = mesh.stepped(e, clocks.n)
         new = clocks.step(size)
         self._counters.add("clock-steps", n=int(new.sum()))
@@ -191,7 +196,9 @@ class MeshWork:
         clocks, b = self.clocks, self.clocks.estimates
         alive, known = clocks.alive(), b.table["bound_ns2"] < self._c.unsynced_err_ns**2
         ensemble = Ensemble(b.at_ns, b.table["base_ns"], b.table["offset_ns"], b.table["skew_ppb"])
-        chosen = self._reference.choose(clocks.names, np.arange(clocks.n), clocks.label, alive, known, ensemble)
+        tied = clocks.table["tied_at_ns"] != NEVER
+        candidates = Candidates(np.arange(clocks.n), clocks.label, alive, known, tied)
+        chosen = self._reference.choose(clocks.names, candidates, ensemble)
         b.reference, b.reference_state = chosen.clock, self._reference.state_at(ensemble)
         if alive.any():
             clocks.mark_tied()

@@ -2,13 +2,15 @@ r"""What all offsets are relative to: one clock, or the mean of many.
 
 The setting ``sync.reference`` is
 
-- empty (default): the smallest clock id of the largest component;
+- empty (default): the smallest clock id of the largest component (of two as large, of that in which it is);
 - a clock id, or several with commas: the first of them that lives; where none does, as by default (counted);
 - ``mean``: the mean of all clocks of the largest component that live, are synced and lie within a second of it.
 
 **It does not hop.** A reference stays until it has not been the rule's choice for ten seconds on end, so that a
 restarting agent or a short split of the mesh changes nothing. Only in the first ten seconds of all, while clocks come
-in one by one, every better choice is taken at once.
+in one by one, every better choice is taken at once. After them the default rule chooses among the clocks that have
+been tied to a reference, as long as one of them lives: whoever can publish rows can make up more clocks than there
+are hosts, and all others would be unsynced.
 
 **The mean does not jump.** It is a time scale of its own, a position r on the internal line that goes on at the mean
 rate of its members and is drawn to the mean of their offsets with a time constant, slowly:
@@ -94,6 +96,21 @@ class Named:
         return [self._number[name] for name in self.wanted if name in self._number]
 
 
+class Candidates(NamedTuple):
+    """What is known of each clock, by number; all (clocks,)."""
+
+    rank: Int64s
+    """Index in the sorted names."""
+    label: Int64s
+    """Component."""
+    alive: Bools
+    """With recent samples."""
+    known: Bools
+    """Bounded."""
+    tied: Bools
+    """It was in the reference's component at some time."""
+
+
 class Ensemble(NamedTuple):
     """The clocks at one instant of internal time, by number: position = `base_ns` + `offset_ns` (+ the instant)."""
 
@@ -164,30 +181,24 @@ class Reference:
         """Number of the reference; for a mean, of a clock in its component; 0 before there is one."""
         return self._clock
 
-    def choose(
-        self, names: Sequence[str], rank: Int64s, label: Int64s, alive: Bools, known: Bools, ensemble: Ensemble
-    ) -> Scale:
+    def choose(self, names: Sequence[str], clocks: Candidates, ensemble: Ensemble) -> Scale:
         """Choose the reference of this tick by the rule, and advance it.
 
         Parameters
         ----------
         names : sequence of str
             Clock ids by number; numbered afresh only in a new list.
-        rank : (clocks,) int64
-            Index of each in the sorted names.
-        label : (clocks,) int64
-            Component.
-        alive, known : (clocks,) bool
-            With recent samples; bounded.
-        bank : Bank
+        clocks : Candidates
+        ensemble : Ensemble
             Now.
         """
         self._resolve(names)
-        if alive.any():
-            choice = self._rule(names, rank, label, alive, ensemble.at_ns)
+        if clocks.alive.any():
+            choice = self._rule(names, clocks, ensemble.at_ns)
             self._settle(choice, names[choice], ensemble.at_ns)
         if self._mean is not None and self._name is not None:
-            members = np.flatnonzero(alive & known & (label == label[self._clock]))
+            mine = clocks.label == clocks.label[self._clock]
+            members = np.flatnonzero(clocks.alive & clocks.known & mine)
             self._members, self._gap_ns = self._mean.follow(members, ensemble, young=self._young(ensemble.at_ns))
         return self.scale(len(names))
 
@@ -229,8 +240,9 @@ class Reference:
     def _young(self, at_ns: float) -> bool:
         return self._began_at is None or at_ns - self._began_at < HOLD_NS
 
-    def _rule(self, names: Sequence[str], rank: Int64s, label: Int64s, alive: Bools, at_ns: float) -> int:
+    def _rule(self, names: Sequence[str], clocks: Candidates, at_ns: float) -> int:
         """The clock that the setting chooses, of those that live."""
+        rank, label, alive, _, tied = clocks
         if self._wanted.wanted:
             found = next((i for i in self._wanted.among(names) if alive[i]), None)
             fallen = found is None and not self._young(at_ns)
@@ -240,7 +252,12 @@ class Reference:
             if found is not None:
                 return found
         size = np.bincount(label[alive], minlength=label.size)[label]
-        candidates = np.flatnonzero(alive & (size == size[alive].max()))
+        if not self._young(at_ns) and (alive & tied).any():
+            alive = alive & tied
+        largest = alive & (size == size[alive].max())
+        here = largest & (label == label[self._clock])
+        # of two as large as each other that of the present reference stays it
+        candidates = np.flatnonzero(here if self._name is not None and here.any() else largest)
         return int(candidates[np.argmin(rank[candidates])])
 
     def _settle(self, choice: int, name: str, at_ns: float) -> None:

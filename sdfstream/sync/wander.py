@@ -131,14 +131,18 @@ class Wander:
         t["surprise_log_q"] -= gone
         t["own_log_q"] = np.clip(t["own_log_q"] + _LASTING * gone, -1.0, 6.0)
 
-    def tick(self, t: Table, b: Table, at_ns: float, ticks: int, label: Int64s) -> None:
-        """Ends of stretches: compare, learn, begin the next. `t`: the clocks' table; `b`: their estimates."""
+    def tick(self, t: Table, b: Table, at_ns: float, ticks: int, label: Int64s, reference: int) -> None:
+        """Ends of stretches: compare, learn, begin the next. `t`: the clocks' table; `b`: their estimates.
+
+        What all clocks are taken for is learnt from those tied to the `reference`: others may be anybody's.
+        """
         due = [horizon for horizon, length in enumerate(HORIZONS) if ticks % length == 0]
         if not due:
             return
         free = free_errors(label)
+        tied = label == label[reference]
         for horizon in due:
-            self._compare(t, b, horizon, at_ns, free)
+            self._compare(t, b, horizon, at_ns, free, tied)
             for name in ("offset_ns", "skew_ppb", "offset_var_ns2", "offset_skew_cov", "skew_var_ppb2"):
                 t[f"start_{name}"][horizon] = b[name]
             # what is known of a drift is no wander
@@ -146,7 +150,7 @@ class Wander:
             t["start_skew_ppb"][horizon] -= b["drifted_ppb"]
             t["start_at_ns"][horizon] = np.where(free > 0.0, at_ns, NEVER)
 
-    def _compare(self, t: Table, b: Table, horizon: int, at_ns: float, free: Float64s) -> None:
+    def _compare(self, t: Table, b: Table, horizon: int, at_ns: float, free: Float64s, tied: Bools) -> None:
         known = t["start_at_ns"][horizon] > NEVER
         dt = np.where(known, (at_ns - t["start_at_ns"][horizon]) / NS_PER_S, 0.0)
         now = np.maximum(b["offset_var_ns2"], 1e-3)
@@ -163,7 +167,7 @@ class Wander:
             near = (half < _FAR * now) if horizon > _SHORT + 1 else np.ones_like(known)
             far = settled & (expected_error >= _FAR * now * free) & near
             # alone in its gauge a clock has no error to expect, and no test
-            self._learn(t, far, error / np.where(far, expected_error, 1.0), free)
+            self._learn(t, far, error / np.where(far, expected_error, 1.0), free * tied)
 
     def _grown(self, t: Table, b: Table, horizon: int, dt: Float64s) -> Float64s:
         offset_var_ns2, offset_skew_cov, skew_var_ppb2 = (
@@ -191,19 +195,19 @@ class Wander:
             t["short_error"] = t["short_error"] * fade + np.where(settled, capped, 0.0)
             t["short_expected_error"] = t["short_expected_error"] * fade + np.where(settled, expected_error, 0.0)
 
-    def _learn(self, t: Table, far: Bools, ratio: Float64s, free: Float64s) -> None:
-        """One step of the filter of log q: the common term, then each clock's own.
+    def _learn(self, t: Table, far: Bools, ratio: Float64s, share: Float64s) -> None:
+        """One step of the filter of log q: the common term, to which tests count by their `share`, then each's own.
 
         One wild clock must not set what all are taken for: a test counts little beyond what it expects of itself.
         """
         if not far.any():
             return
         score = self._scores(t, far, ratio)
-        usual_ns2 = self._learn_common(far, score, free)
+        usual = self._learn_common(far, score, share)
         t["own_log_q_info"] = np.where(
             far, np.minimum(t["own_log_q_info"] + _PER_TEST, _OWN_INFO[1]), t["own_log_q_info"]
         )
-        own = t["own_log_q"] + (score - usual_ns2) / t["own_log_q_info"]
+        own = t["own_log_q"] + (score - usual) / t["own_log_q_info"]
         t["own_log_q"] = np.where(far, np.clip(own, -1.0, 6.0), t["own_log_q"])
 
     def _scores(self, t: Table, far: Bools, ratio: Float64s) -> Float64s:
@@ -212,13 +216,13 @@ class Wander:
         result: Float64s = np.where(far, _SCORE * np.clip(ratio / (_EXPECTED * scale) - 1.0, -1.0, _CLIP), 0.0)
         return result
 
-    def _learn_common(self, far: Bools, score: Float64s, free: Float64s) -> float:
+    def _learn_common(self, far: Bools, score: Float64s, share: Float64s) -> float:
         """The common term; returns the mean score of these tests."""
         one = np.zeros(far.size, dtype=np.int64)
-        tests = float(sums(one, far * free, 1)[0])
+        tests = float(sums(one, far * share, 1)[0])
         several = tests > 1.0
         counted = np.minimum(score, _COMMON_CLIP) if several else score
-        total = float(sums(one, counted * free, 1)[0])
+        total = float(sums(one, counted * share, 1)[0])
         # many clocks are asked at once: what is known must outlast some such rounds
         most = max(_MOST_INFO, _ROUNDS * _PER_TEST * tests, _FADE * self.info)
         self.info = min(self.info + _PER_TEST * tests, most)

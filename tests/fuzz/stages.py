@@ -77,13 +77,14 @@ def untouched(
     seconds: float = 22.0,
     finds: Finds | None = None,
     names: tuple[str, ...] = ("sync", "workload", "detect", "actuate", "plan"),
+    damaged: float = 0.5,
 ) -> list[Said]:
-    """What detect says about the fabric's hosts, while strangers send `count` messages beside it."""
+    """What detect says about the fabric's hosts, while strangers send `count` messages beside it, from second 1 on."""
     chain = Chain(names, Finds() if finds is None else finds)
     chain.outputs = []
     rng = random.Random(seed)
-    traffic = Traffic(Draw(rng, STRANGERS), without=frozenset({DECLARED_TYPE}))
-    at_ns = sorted(rng.randrange(NOW_NS, NOW_NS + round(seconds * NS_PER_S)) for _ in range(count))
+    traffic = Traffic(Draw(rng, STRANGERS), damaged=damaged, without=frozenset({DECLARED_TYPE}))
+    at_ns = sorted(rng.randrange(NOW_NS + NS_PER_S, NOW_NS + round(seconds * NS_PER_S)) for _ in range(count))
     for message in Fabric(1, list(FAULTS), SHAPE).messages(seconds):
         while at_ns and at_ns[0] <= message.bus_at_ns:
             chain.wire(traffic.one(), at_ns.pop(0))

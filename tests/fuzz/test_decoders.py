@@ -29,6 +29,14 @@ def test_all_stages_take_anything() -> None:
     assert all(times.steps for times in run.chain.times.values())
 
 
+def test_whoever_speaks_under_many_names_moves_neither_the_watermark_nor_the_reference() -> None:
+    long: dict[str, Any] = {"seconds": 22.0, "names": ("sync", "detect"), "damaged": 0.0}
+    alone, beside = stages.untouched(5, 0, **long), stages.untouched(5, 900, **long)
+    assert [line[1:] for line in beside] == [line[1:] for line in alone]
+    # a watermark of four agents, of which a quarter is asked, comes a message later when others speak as well
+    assert max(abs(one[0] - other[0]) for one, other in zip(alone, beside, strict=True)) <= 1
+
+
 def test_strangers_change_no_finding_about_the_others() -> None:
     short: dict[str, Any] = {"seconds": 13.0, "names": ("detect",)}
     said = stages.untouched(1, 0, **short)

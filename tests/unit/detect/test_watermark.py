@@ -69,3 +69,21 @@ def test_progress_is_no_faster_than_the_bus_and_state_can_be_taken_up_anywhere(r
             saved, two = two.snapshot(), Watermark()
             two.restore(saved)
     assert one == two
+    assert one.reported_ns.tolist() == two.reported_ns.tolist()
+    assert one.passed_over.tolist() == two.passed_over.tolist()
+
+
+def test_names_that_spoke_once_do_not_make_it_stand() -> None:
+    mark = Watermark()
+    run(mark, [[i / 10] * 4 for i in range(10)])
+    once = [1.0 + x / 10 for x in range(40)]  # a new name with each boundary, never heard again
+    now = run(mark, [[i / 10] * 4 + once[: i - 9] for i in range(10, 120)], 10)
+    assert mark.lag_ns(now) == 0 and not mark.stands(now)
+    assert mark.excused_ns() < 4 * S
+
+
+def test_that_all_are_gone_is_no_progress() -> None:
+    mark = Watermark()
+    run(mark, [[i / 10] * 4 for i in range(10)])
+    now = run(mark, [[0.9] * 4] * 300, 10)
+    assert mark.stands(now) and mark.progress_ns == 9 * TICK

@@ -46,3 +46,17 @@ def test_nothing_asked_gives_nothing() -> None:
     nothing = np.empty(0, dtype=np.int64)
     got = conjugate_gradient(WeightedEdges(nothing, nothing, np.empty(0), np.empty(0)), np.ones(3), np.zeros(3))
     assert got.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_part_whose_numbers_are_wild_leaves_the_others_alone() -> None:
+    a, b = np.array([0, 1, 0, 3, 4]), np.array([1, 2, 2, 4, 5])
+    weight = np.array([1.0, 2.0, 0.5, 1e-18, 1e3])
+    right = np.array([1.0, -3.0, 2.0, 1e18, -2e18, 1e18])
+    label, loose = np.array([0, 0, 0, 3, 3, 3]), np.zeros(6)
+    both = conjugate_gradient(WeightedEdges(a, b, weight, np.zeros(5)), loose, right, tolerance=1e-9, label=label)
+    tame = WeightedEdges(a[:3], b[:3], weight[:3], np.zeros(3))
+    alone = conjugate_gradient(tame, loose[:3], right[:3], tolerance=1e-9)
+    np.testing.assert_allclose(np.diff(both[:3]), np.diff(alone), rtol=1e-6)
+    right[3:] = np.nan
+    both = conjugate_gradient(WeightedEdges(a, b, weight, np.zeros(5)), loose, right, tolerance=1e-9, label=label)
+    np.testing.assert_allclose(np.diff(both[:3]), np.diff(alone), rtol=1e-6)

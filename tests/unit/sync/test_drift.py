@@ -114,7 +114,7 @@ def test_what_shook_the_mesh_is_no_drift() -> None:
     bank.run(2.0)
     jumped = np.arange(CLOCKS) == 4
     bank.b["drift_ppb_s"][4] = 7.0
-    drift.forget(bank.t, bank.b, jumped)
+    drift.forget(bank.t, bank.b, jumped, np.zeros(CLOCKS, dtype=np.int64))
     assert not bank.t["trial_score"].any()
     assert bank.b["drift_ppb_s"][4] == 0.0
     before = bank.alarms.copy()

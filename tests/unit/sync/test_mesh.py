@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sdfstream.records.units import Int64s
 from sdfstream.sync import mesh
 from sdfstream.sync.reduce import ReducedEdges
 from tests.fixtures.sync_edges import edges
@@ -96,25 +97,38 @@ def test_the_smaller_island_is_the_stranger_unless_the_reference_lives_there() -
     assert not mesh.strangers(now, before, 0).any()
 
 
+def one(clocks: int) -> Int64s:
+    """Labels of one component."""
+    return np.zeros(clocks, dtype=np.int64)
+
+
 def test_misfit_falls_with_neighbours_and_not_with_sessions() -> None:
     n, square = 9, 100.0
-    few, many = (mesh.misfit(complete(n, disagreement_ns2=square, sessions=k), n) for k in (1.0, 50.0))
+    few, many = (mesh.misfit(complete(n, disagreement_ns2=square, sessions=k), one(n)) for k in (1.0, 50.0))
     np.testing.assert_allclose(few, square / (n - 1))
     np.testing.assert_allclose(many, few)
 
 
 def test_both_directions_are_one_neighbour() -> None:
-    one_way = mesh.misfit(edges([0, 1, 0], [1, 2, 2], disagreement_ns2=100.0), 3)
-    both = mesh.misfit(edges([0, 1, 1, 2, 0], [1, 0, 2, 1, 2], disagreement_ns2=100.0), 3)
+    one_way = mesh.misfit(edges([0, 1, 0], [1, 2, 2], disagreement_ns2=100.0), one(3))
+    both = mesh.misfit(edges([0, 1, 1, 2, 0], [1, 0, 2, 1, 2], disagreement_ns2=100.0), one(3))
     np.testing.assert_allclose(both, one_way)
 
 
 def test_a_queue_on_one_edge_does_not_widen_the_bound_without_limit() -> None:
     square = np.full(36, 100.0)
     square[0] = 1e12
-    assert mesh.misfit(complete(9, disagreement_ns2=square), 9).max() <= (7 * 100.0 + 1600.0) / 64
+    assert mesh.misfit(complete(9, disagreement_ns2=square), one(9)).max() <= (7 * 100.0 + 1600.0) / 64
+
+
+def test_another_component_widens_no_bound() -> None:
+    a, b = np.triu_indices(4, 1)
+    src, dst = np.concatenate([a, a + 4]), np.concatenate([b, b + 4])
+    square = np.where(src < 4, 100.0, 1e18)
+    both = mesh.misfit(edges(src, dst, disagreement_ns2=square), np.repeat([0, 4], 4))
+    np.testing.assert_allclose(both[:4], mesh.misfit(complete(4, disagreement_ns2=100.0), one(4)))
 
 
 def test_a_clock_that_without_samples_keeps_what_it_had() -> None:
-    found = mesh.misfit(edges([0, 1], [1, 2], disagreement_ns2=100.0, recent=[True, False]), 3)
+    found = mesh.misfit(edges([0, 1], [1, 2], disagreement_ns2=100.0, recent=[True, False]), one(3))
     assert np.isnan(found).tolist() == [False, False, True]

@@ -12,7 +12,7 @@ from sdfstream.numeric.codec import dump, load
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 from sdfstream.sync.config import SyncConfig
-from sdfstream.sync.reference import HOLD_NS, SLEW_PPB, Ensemble, Reference, Scale, check
+from sdfstream.sync.reference import HOLD_NS, SLEW_PPB, Candidates, Ensemble, Reference, Scale, check
 
 TICK = 1e8
 
@@ -28,6 +28,7 @@ class MeshClocks:
         self.label = np.zeros(n, dtype=np.int64)
         self.alive = np.ones(n, dtype=np.bool_)
         self.known = np.ones(n, dtype=np.bool_)
+        self.tied = np.ones(n, dtype=np.bool_)
         self.base_ns = np.zeros(n, dtype=np.int64)
         self.offset_ns = np.zeros(n)
         self.skew_ppb = np.zeros(n)
@@ -41,7 +42,8 @@ class MeshClocks:
             self.at_ns += TICK
             self.offset_ns = self.offset_ns + self.skew_ppb * TICK / NS_PER_S
             rank = np.argsort(np.argsort(np.array(self.names)))
-            scale = self.reference.choose(self.names, rank, self.label, self.alive, self.known, self.bank())
+            candidates = Candidates(rank, self.label, self.alive, self.known, self.tied)
+            scale = self.reference.choose(self.names, candidates, self.bank())
         return scale
 
     def name(self) -> str:
@@ -69,6 +71,32 @@ def test_while_clocks_come_in_every_better_choice_is_taken_at_once() -> None:
     assert clocks.name() == "c"
     clocks.die("a", alive=True)
     clocks.tick()
+    assert clocks.name() == "a"
+
+
+def test_of_two_components_as_large_as_each_other_the_present_one_stays() -> None:
+    clocks = MeshClocks(names="b a d c")
+    clocks.label = np.array([0, 1, 0, 1])
+    clocks.die("a")
+    clocks.tick()
+    assert clocks.name() == "b"
+    clocks.die("a", alive=True)
+    clocks.tick(30.0)
+    assert clocks.name() == "b"
+
+
+def test_clocks_never_tied_to_a_reference_do_not_outvote_it() -> None:
+    clocks = MeshClocks(names="c a d b e")
+    clocks.label = np.array([0, 1, 1, 1, 0])
+    clocks.tied = np.array([True, False, False, False, True])
+    clocks.die("a", "b")
+    clocks.tick(11.0)
+    assert clocks.name() == "c"
+    clocks.die("a", "b", alive=True)
+    clocks.tick(30.0)
+    assert clocks.name() == "c"
+    clocks.die("c", "e")
+    clocks.tick(11.0)
     assert clocks.name() == "a"
 
 
@@ -133,13 +161,13 @@ def test_forgotten_clocks_close_up() -> None:
     retained = np.array([True, False, True, True])
     clocks.reference.keep(retained)
     clocks.names = ["c", "d", "b"]
-    for name in ("label", "alive", "known", "base_ns", "offset_ns", "skew_ppb"):
+    for name in ("label", "alive", "known", "tied", "base_ns", "offset_ns", "skew_ppb"):
         setattr(clocks, name, getattr(clocks, name)[retained])
     clocks.tick()
     assert clocks.name() == "d" and clocks.counters.get("reference-changed") == 0
     clocks.reference.keep(np.array([True, False, True]))
     clocks.names = ["c", "b"]
-    for name in ("label", "alive", "known", "base_ns", "offset_ns", "skew_ppb"):
+    for name in ("label", "alive", "known", "tied", "base_ns", "offset_ns", "skew_ppb"):
         setattr(clocks, name, getattr(clocks, name)[[0, 2]])
     clocks.tick()
     assert clocks.name() == "b"
@@ -152,7 +180,7 @@ def test_clocks_may_be_numbered_afresh(setting: str) -> None:
     clocks.tick(15.0)
     before = clocks.name()
     clocks.names = ["a0", "b", "c", "d"]
-    for name in ("label", "alive", "known", "base_ns", "offset_ns", "skew_ppb"):
+    for name in ("label", "alive", "known", "tied", "base_ns", "offset_ns", "skew_ppb"):
         old = getattr(clocks, name)
         setattr(clocks, name, np.concatenate([old[:1], old]))
     clocks.tick()
@@ -170,7 +198,9 @@ def test_nobody_there_at_all_is_no_error() -> None:
     empty = Reference("mean", Counters("sync"))
     nothing = np.empty(0)
     none = np.empty(0, dtype=np.int64)
-    scale = empty.choose([], none, none, none.astype(bool), none.astype(bool), Ensemble(0.0, none, nothing, nothing))
+    nobody = none.astype(bool)
+    candidates = Candidates(none, none, nobody, nobody, nobody)
+    scale = empty.choose([], candidates, Ensemble(0.0, none, nothing, nothing))
     assert scale.weights.size == 0 and empty.clock == 0
 
 

@@ -63,7 +63,7 @@ class SimulatedClocks:
             )
             for name, value in zip(names, values, strict=True):
                 self.b[name] = value
-            self.wander.tick(self.t, self.b, self.ticks * 1e8, self.ticks, self.label)
+            self.wander.tick(self.t, self.b, self.ticks * 1e8, self.ticks, self.label, 0)
 
 
 @pytest.mark.parametrize(("true_ppb", "start_ppb"), [(10.0, 1.0), (2.0, 20.0), (5.0, 5.0)])
