@@ -37,6 +37,7 @@ TROUBLES: Final[dict[str, tuple[str, str]]] = {
     "agent-stale": ("is not watched (its agent stopped publishing)", "was not watched (its agent stopped publishing)"),
     "agent-degraded": ("cannot do all of its work", "could not do all of its work"),
 }
+_EARLY: Final = "marks packets that hardly waited", "marked packets that hardly waited"
 _ENDED: Final = {
     "held": "; its lease is over, but its former path is not clean, so it stays",
     "undone": "; taken back since",
@@ -74,6 +75,8 @@ def likely(finding: Data) -> list[str]:
 def does_and_did(finding: Data) -> tuple[str, str]:
     """What a finding's subject does, and did; a kind without a sentence of its own is called by its name."""
     kind = str(finding["kind"])
+    if kind == "ecn-marks" and finding.get("cause") == "ecn-mistuned":
+        return _EARLY
     return TROUBLES.get(kind, (kind, kind))
 
 

@@ -104,8 +104,13 @@ _REMEDIES: Final[dict[str, str]] = {
 }
 
 
-def remedy(kind: str, subject: Subject) -> str:
+_MISTUNED: Final = "Compare the marking thresholds of {id} with its tier, kB with bytes: it marks what hardly waited."
+
+
+def remedy(kind: str, subject: Subject, cause: str = "") -> str:
     """The sentence for this finding."""
+    if kind == "ecn-marks" and cause == "ecn-mistuned":
+        return _MISTUNED.format(id=subject.id)
     if kind == "agent-stale" and subject.type == "process":
         return "Look at the bus and the network that all agents reach it by; nothing is watched until they are heard."
     return _REMEDIES.get(kind, "Look at the evidence of {id}.").format(id=subject.id)

@@ -1,5 +1,8 @@
 """What the network did to the IP header: CE marks, and DSCP or ECN that arrive other than they were sent.
 
+Marks of a queue are information: its paths are not slow yet. Where the marked probes did not wait, there is none, and
+the threshold is wrong (`compare.waits`): that is a warning.
+
 CE instead of ECT is a mark, not a rewrite (RFC 3168 section 5). A reflector that answers in the class in which the
 probe arrived is not blamed for the reverse direction.
 """
@@ -13,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.compare.waits import MarkedWaits, Waits
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.delays import DelayBaselines
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
@@ -55,7 +59,10 @@ class MarkDetector:
         time."""
         self._marked_ns: dict[int, int] = {}
         """Bus time of the last mark in each class."""
+        self.waits = MarkedWaits(sessions, delays)
         self.blamed: frozenset[str] = frozenset()
+        self._mistuned: frozenset[str] = frozenset()
+        """Of `blamed` those that mark what hardly waited."""
         self._caches = (LocationCache(), LocationCache())
         """Of marks, and of rewriting."""
 
@@ -63,12 +70,14 @@ class MarkDetector:
         """Have a row for both directions of every session."""
         self.window.ensure(2 * self.sessions.count)
         self.table.ensure(2 * self.sessions.count)
+        self.waits.ensure()
 
     def forget(self, slots: Ints) -> None:
         """Start anew for these sessions."""
         both = np.concatenate([2 * slots, 2 * slots + 1])
         self.window.reset(both)
         self.table.reset(both)
+        self.waits.forget(slots)
 
     def take_rows(self, batch: pa.RecordBatch, slots: Ints, at_ns: int) -> None:
         """Take probe rows (`slots`: their sessions, −1 refused)."""
@@ -94,6 +103,7 @@ class MarkDetector:
             if wrong.any():
                 self.window.add("rewritten", number[wrong & known])
                 self.table["dscp_seen"][number[wrong & known]] = dscp[wrong & known]
+        self.waits.take(batch, slots, (marked_fwd, ecn_rev == _CE), at_ns)
 
     def marks_class(self, dscp: int, now_ns: int) -> bool:
         """Whether anything in the fabric marked packets of this class lately."""
@@ -116,7 +126,7 @@ class MarkDetector:
         queues |= {suspect for queue in now.found.get("congestion", ()) for suspect, _ in queue.suspects}
         self.window.advance(now_ns)
         if not (self.window.holds("marked") or self.window.holds("rewritten")):
-            self.blamed = frozenset()
+            self.blamed = self._mistuned = frozenset()
             return []
         self.table["slow_ns"][: slow.size][slow] = now_ns
         slow_ns = self.table["slow_ns"][: slow.size]
@@ -130,7 +140,9 @@ class MarkDetector:
             sick = usable & (low > self.config.ce_share) & ~slow
             well = usable & (marked <= self.config.ce_share * arrived)
             locations = self._locate(sick, well, marked, arrived, self.config.ce_share, now_ns)
-            detections += [self._marks_detection(p, now_ns) for p in locations if not queues & _names(p)]
+            of_marks = [self._marks_detection(p, now_ns) for p in locations if not queues & _names(p)]
+            self._mistuned = frozenset(d.subject.id for d in of_marks if d.cause == "ecn-mistuned")
+            detections += of_marks
         if rewritten.any():
             sick = usable & (rewritten >= self.config.rewrite_share * arrived)
             locations = self._locate(sick, usable & (rewritten == 0), rewritten, arrived, 1e-3, now_ns)
@@ -164,18 +176,25 @@ class MarkDetector:
         number, where = location.directed_paths(), " ".join(location.directions)
         marked = int(self.window.totals("marked")[number].sum())
         arrived = int(self.window.totals("arrived")[number].sum())
-        evidence = (
+        self.waits.ask_neighbours(number)
+        waits = self.waits.of(number, now_ns)
+        mistuned = self._is_mistuned(location.subject.id, waits, marked)
+        evidence = [
             Evidence("ce-share", round(marked / max(1, arrived), 3), "1", where, 0.0),
             Evidence("arrived", float(arrived), "1", where),
-        )
+        ]
+        if waits is not None:
+            trip_us, normal_us = round(waits.normal_us + waits.mean_us, 1), round(waits.normal_us, 1)
+            evidence.append(Evidence("marked-round-trip", trip_us, "µs", where, normal_us))
+            evidence.append(Evidence("marked-timed", float(waits.timed), "1", where))
         return Detection(
             "ecn-marks",
             location.subject,
             self._since(number, "marked"),
-            "queueing",
+            "ecn-mistuned" if mistuned else "queueing",
             location.probability,
-            evidence,
-            severity="info",
+            tuple(evidence),
+            severity="warning" if mistuned else "info",
             suspects=tuple(location.suspects),
             symptoms=self._symptoms("ecn-marks", number, now_ns),
             confirm_ns=int(self.config.ce_only_s * NS_PER_S),
@@ -185,6 +204,12 @@ class MarkDetector:
             direction_known=location.direction_known,
             classes=self._classes(number),
         )
+
+    def _is_mistuned(self, subject_id: str, waits: Waits | None, marked: int) -> bool:
+        """Whether what is marked there did not wait; what was told stays until the contrary is sure."""
+        if subject_id in self._mistuned:
+            return waits is None or not waits.surely
+        return waits is not None and 2 * waits.timed >= marked and waits.hardly
 
     def _rewrite_detection(self, location: Location, now_ns: int) -> Detection:
         number, where = location.directed_paths(), " ".join(location.directions)
@@ -228,6 +253,8 @@ class MarkDetector:
             "table": self.table.snapshot(),
             "marking": [[dscp, at_ns] for dscp, at_ns in self._marked_ns.items()],
             "blamed": sorted(self.blamed),
+            "waits": self.waits.snapshot(),
+            "mistuned": sorted(self._mistuned),
             "caches": [m.snapshot() for m in self._caches],
         }
 
@@ -237,6 +264,10 @@ class MarkDetector:
         self.table.restore(state["table"])
         self._marked_ns = {int(dscp): int(at_ns) for dscp, at_ns in state["marking"]}
         self.blamed = frozenset(state["blamed"])
+        if "waits" in state:  # saved by a version that timed them
+            self.waits.restore(state["waits"])
+            self._mistuned = frozenset(state["mistuned"])
+        self.waits.ensure()
         for cache, saved in zip(self._caches, state["caches"], strict=True):
             cache.restore(saved)
 

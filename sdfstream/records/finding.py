@@ -56,7 +56,7 @@ CAUSES: Final[dict[str, str]] = {
     "queueing": "a queue stands on a hop of the path",
     "pause-storm": "a NIC sends pause frames without end, and queues spread from its switch port",
     "slow-nic": "a NIC moves its data far below its speed while a queue stands at it",
-    "ecn-mistuned": "a queue is marked too late or not at all, where others are marked",
+    "ecn-mistuned": "a queue is marked too late or not at all where others are, or what hardly waited is marked",
     "class-mismatch": "a job's packets do not travel as probes do: RoCE version, GID index, class or queue",
     "transport-mismatch": "RoCE version, GID index or class of a NIC, or a filter for one transport's packets",
     "remarking": "a device on the way rewrites DSCP or ECN",

@@ -55,7 +55,7 @@ class Conditions:
     """Share of the speed that is left."""
     cross: Float64s
     """Unresponsive traffic besides, as a share of the speed."""
-    late_marks: Float64s
+    thresholds: Float64s
     """ECN thresholds are this many times what they should be."""
     stuck: npt.NDArray[np.bool_]
     """Directions whose far end sends pause frames without end."""
@@ -178,9 +178,10 @@ def _slow(fault: TwinFault, _: float, now: Conditions, __: TwinFabric) -> None:
     now.capacity[fault.links] = fault.value("share")
 
 
-def _late_marks(fault: TwinFault, _: float, now: Conditions, __: TwinFabric) -> None:
-    now.cross[fault.links] += 1.1
-    now.late_marks[fault.links] = fault.value("share")
+def _mistune(fault: TwinFault, _: float, now: Conditions, __: TwinFabric) -> None:
+    """Traffic besides shows it: thresholds too high need a queue, of those too low a link that is in use is enough."""
+    now.thresholds[fault.links] = fault.value("share")
+    now.cross[fault.links] += 1.1 if fault.value("share") > 1 else 0.4
 
 
 def _inband(fault: TwinFault, _: float, now: Conditions, __: TwinFabric) -> None:
@@ -238,7 +239,8 @@ KINDS: Final[Mapping[str, FaultKind]] = {
     "bursts": FaultKind("an incast of 200 ms every 30 s", "inbound", _incast, every_s=30.0, up_s=0.2),
     "pfc-storm": FaultKind("a NIC sends pause frames without end; pauses spread", "inbound", _stick, share=0.02),
     "slow-nic": FaultKind("a NIC moves its data at a share of its speed", "nic", _slow, share=0.1),
-    "ecn-mistuned": FaultKind("a congested link marks far too late", "link", _late_marks, share=20.0),
+    "ecn-mistuned": FaultKind("a congested link marks far too late", "link", _mistune, share=20.0),
+    "ecn-early": FaultKind("a link marks packets that hardly waited", "link", _mistune, share=0.001),
     "rocev1": FaultKind("queue pairs take RoCEv1: 250 µs in band, 10 µs for probes", "job", _inband, us=240.0),
     "clock-step": FaultKind("a host's clock steps", "host", _nothing, us=250.0),
     "agent-dead": FaultKind("an agent publishes nothing more; its reflector answers", "host", _mute),

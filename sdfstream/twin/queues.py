@@ -69,7 +69,7 @@ class Queues:
         room[-1] = 1.0
         got, pressing = _yielded(asked_bps, room[routes])
         load = (np.bincount(routes.ravel(), pressing.ravel(), n) + unresponsive) / usable
-        lower, upper = MIN_MARK_S * now.late_marks * speed, FULL_MARK_S * now.late_marks * speed
+        lower, upper = MIN_MARK_S * now.thresholds * speed, FULL_MARK_S * now.thresholds * speed
         stands = lower + (upper - lower) * np.clip(3 * (1 - 1 / np.maximum(load, 1e-9)), 0, 1)
         held = now.stuck | (self._paused > 0.5)
         stands = np.where(held & (load > 0.5), BUFFER_S * speed, np.where(load > 1, stands, 0.0))
@@ -78,7 +78,8 @@ class Queues:
         q = self._queue_bits = self._queue_bits + _SETTLE * (stands - self._queue_bits)
         # a queue is marked by the thresholds of the link; while the link is paused nothing passes that could be
         mark = np.clip((q - lower) / (upper - lower), 0, 1) * MOST_MARKED
-        mark = np.where((q >= 0.98 * upper) & (now.late_marks <= 1), 1.0, mark) * ~held
+        mark = np.where((q >= 0.98 * upper) & (now.thresholds <= 1), 1.0, mark)
+        mark = np.where(now.thresholds < 1, np.maximum(mark, _of_random(load, upper)), mark) * ~held
         self._pauses(routes, routes_id, now, speed)
         served = np.minimum(load, 1.0) * usable / speed
         idle = np.maximum(1 - np.minimum(load, 0.98), 0.02)
@@ -101,6 +102,16 @@ class Queues:
         feeds, fed = self._feeds
         self._paused[feeds[full[fed]]] = 1.0
         self._paused[-1] = 0.0
+
+
+def _of_random(load: Float64s, upper_bits: Float64s) -> Float64s:
+    """Share of packets marked because they find more than the upper threshold before them in the random queue.
+
+    Of an M/M/1 server: P(queue > q) = ρ exp(−(1 − ρ) q / MTU). At thresholds as they should be it is next to nothing.
+    """
+    busy = np.clip(load, 0.0, 0.98)
+    share: Float64s = busy * np.exp(-(1 - busy) * upper_bits / MTU_BITS)
+    return share
 
 
 def _yielded(asked_bps: Float64s, room: Float64s) -> tuple[Float64s, Float64s]:

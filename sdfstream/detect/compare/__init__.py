@@ -1,1 +1,1 @@
-"""Measured against what it should be: a clock against its own line, queue pairs against the probes beside them."""
+"""Measured against what it should be: a clock against its line, queue pairs and marks against probes."""

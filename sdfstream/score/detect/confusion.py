@@ -27,6 +27,7 @@ CLASS_OF_FAULT: Final[dict[str, str]] = {
     "incast": CONGESTION,
     "bursts": CONGESTION,
     "ecn-mistuned": CONFIGURATION,
+    "ecn-early": CONFIGURATION,
     "rocev1": CONFIGURATION,
     "host-down": HOST,
     "clock-step": HOST,

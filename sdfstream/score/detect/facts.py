@@ -31,6 +31,7 @@ CAUSES_OF: Final[dict[str, frozenset[str]]] = {
     "pfc-storm": frozenset({"pfc-storm", "pause-storm"}),
     "slow-nic": frozenset({"slow-nic", "slow-receiver", "slow-sender"}),
     "ecn-mistuned": frozenset({"ecn-mistuned", "ecn-threshold"}),
+    "ecn-early": frozenset({"ecn-mistuned", "ecn-threshold"}),
     "rocev1": frozenset({"rocev1", "class-mismatch", "inband-mismatch"}),
     "clock-step": frozenset({"clock"}),
 }

@@ -147,3 +147,10 @@ def test_the_direction_of_a_nic_at_fault_is_no_other_place_in_doubt() -> None:
     said = trouble({**finding, "suspects": both}, NOW)
     assert "(what it sends and what it receives)" in said
     assert "or else" not in said
+
+
+def test_a_link_that_marks_what_hardly_waited_is_not_called_congested() -> None:
+    finding = {"id": "f1", "kind": "ecn-marks", "subject": {"type": "link", "id": "l0--s1"}, "since_at_ns": NOW}
+    assert "congested" in trouble({**finding, "cause": "queueing"}, NOW)
+    said = trouble({**finding, "cause": "ecn-mistuned"}, NOW)
+    assert "hardly waited" in said and "congested" not in said

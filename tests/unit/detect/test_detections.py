@@ -15,3 +15,8 @@ def test_a_kind_has_its_words(kind: str) -> None:
     said = remedy(kind, Subject("nic", "h00/r0"))
     assert "h00/r0" in said and not said.startswith("Look at the evidence")
     assert f"\n## {kind}\n" in RUNBOOKS
+
+
+def test_a_port_that_marks_what_hardly_waited_is_not_searched_for_flows() -> None:
+    said = remedy("ecn-marks", Subject("link", "l0--s1"), "ecn-mistuned")
+    assert "l0--s1" in said and "flows" not in said
