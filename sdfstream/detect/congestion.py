@@ -5,7 +5,9 @@ Classes are evaluated apart: a class whose own queue stands is not contradicted 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,7 @@ from sdfstream.detect.problem import Observations
 from sdfstream.detect.recent import LocationCache, revived
 from sdfstream.detect.root.pauses import PauseRates
 from sdfstream.detect.root.port_rates import PortRates
-from sdfstream.detect.root.spread import UNMARKED, under_the_first
+from sdfstream.detect.root.spread import UNMARKED, longest, under_the_first
 from sdfstream.detect.root.storms import name_culprits
 from sdfstream.records.finding import Evidence, Subject
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
@@ -84,7 +86,7 @@ class CongestionDetector:
         classes = self.cabling.sessions.table["dscp"]
         for dscp in np.unique(classes[slow // 2]).tolist():
             mine, others = slow[classes[slow // 2] == dscp], well[classes[well // 2] == dscp]
-            for location in self._cache.recall(_observe(mine, others), now_ns, self._locate):
+            for location in self._cache.recall(_observe(mine, others), now_ns, partial(self._located, mine, others)):
                 number = location.directed_paths()
                 if location.subject in found:
                     number = np.concatenate([found[location.subject][1], number])
@@ -103,7 +105,8 @@ class CongestionDetector:
         ce_share = self.marks.share(now_ns)
         queues = [self._detection(location, number, ce_share, now) for location, number in detected]
         marking = any(self.marks.marks_class(c, now_ns) for queue in queues for c in queue.classes)
-        return under_the_first(name_culprits(queues, self.pauses, self.cabling, now_ns), marking=marking)
+        culprits = name_culprits(queues, self.pauses, self.cabling, now_ns)
+        return under_the_first(culprits, marking=marking, hidden=HiddenQueues(self.cabling, slow, well).may_stand)
 
     def _locate_by_others(self, found: dict[Subject, tuple[Location, Ints]]) -> None:
         """Paths that one class alone cannot place are those of a queue that is placed on all of them: by another class,
@@ -128,6 +131,24 @@ class CongestionDetector:
         element, weight = self.cabling.element[number // 2, number % 2], self.cabling.weight[number // 2, number % 2]
         over = np.isin(element, self.cabling.numbers(location.directions)) & (weight > _SURELY)
         return bool(over.any(axis=1).all())
+
+    def _located(self, slow: Ints, well: Ints, seen: Observations) -> list[Location]:
+        """Where the queues of these paths stand; where there are several, or none is clear, the longest first.
+
+        Queues spread against the traffic: paths to a full port wait at those before it too, which explain them all.
+        Among paths that wait far less that port is the only one that explains its own.
+        """
+        found = self._locate(seen)
+        if len(found) < 2 and not any(location.subject.type in _UNPLACED for location in found):
+            return found
+        long = longest(self.delays.table["peak"][slow])
+        if not long.any():
+            return found
+        rest = slow[~long]
+        first = self._locate(_observe(slow[long], np.concatenate([rest, well])))
+        if any(map(_in_doubt, first)):
+            return found
+        return [*first, *self._located(rest, well, _observe(rest, well))]
 
     def _locate(self, seen: Observations) -> list[Location]:
         return locate(self.cabling, seen, noise=0.01, least_share=0.6, kind="queue", incumbents=self.blamed)
@@ -155,7 +176,7 @@ class CongestionDetector:
         ]
         vague = location.subject.type == "path" or is_inferred(location.subject)
         standing = marked[self.delays.hot()[number]]
-        cause, more = self._cause(location.subject, number, since_ns, excess_us, standing, now)
+        cause, more = self._cause(location, number, since_ns, excess_us, standing, now)
         return Detection(
             "congestion",
             location.subject,
@@ -174,13 +195,14 @@ class CongestionDetector:
         )
 
     def _cause(
-        self, subject: Subject, number: Ints, since_ns: int, excess_us: float, marked: Floats, now: Instant
+        self, location: Location, number: Ints, since_ns: int, excess_us: float, marked: Floats, now: Instant
     ) -> tuple[str, tuple[Evidence, ...]]:
         """Why the queue of these directed paths stands, as far as the evidence tells; and what tells it.
 
         `marked` has the shares of those on which it still stands: as it drains, the marks are gone before the delay is.
         What was told of a queue stays while it stands.
         """
+        subject, directions = location.subject, location.directions
         former = self._causes.get(subject)
         if former is not None:
             return former, ()
@@ -192,7 +214,14 @@ class CongestionDetector:
         known = marked[np.isfinite(marked)]
         marking = any(self.marks.marks_class(int(c), now.now_ns) for c in self._classes(number))
         whole = now.reached_ns - since_ns >= MARKS_NS  # what arrived before the queue is not counted any more
-        if marking and whole and known.size and excess_us >= _LATE_MARKS_US and float(known.mean()) < UNMARKED:
+        if (
+            marking
+            and whole
+            and not _sent_by_nics(directions)
+            and known.size
+            and excess_us >= _LATE_MARKS_US
+            and float(known.mean()) < UNMARKED
+        ):
             self._causes[subject] = "ecn-mistuned"
             return "ecn-mistuned", ()
         return "queueing", ()
@@ -215,6 +244,27 @@ class CongestionDetector:
         self._causes = {Subject(kind, name): str(cause) for kind, name, cause in state["causes"]}
 
 
+class HiddenQueues:
+    """Directions over which nothing is well: a queue may stand there too, behind those that slow all its paths."""
+
+    def __init__(self, cabling: Cabling, slow: Ints, well: Ints) -> None:
+        self.cabling, self._paths = cabling, (slow, well)
+        self._crossed: tuple[set[int], set[int]] | None = None
+
+    def may_stand(self, start: str, end: str) -> bool:
+        """Whether slow paths surely cross the direction ``start->end``, and no path that is well."""
+        if "/" in start or "/" in end:  # NICs forward nothing
+            return False
+        if self._crossed is None:  # most queues lead to none, or to one that is told
+            self._crossed = self._over(self._paths[0]), self._over(self._paths[1])
+        numbers = set(self.cabling.numbers([f"{start}->{end}"]))
+        return bool(numbers & self._crossed[0]) and not numbers & self._crossed[1]
+
+    def _over(self, number: Ints) -> set[int]:
+        element, weight = self.cabling.element[number // 2, number % 2], self.cabling.weight[number // 2, number % 2]
+        return set(np.unique(element[weight > _SURELY]).tolist())
+
+
 def _in_doubt(location: Location) -> bool:
     """Whether paths of one class do not say by themselves where their queue stands."""
     return location.subject.type in _UNPLACED or location.probability < _SURELY
@@ -227,6 +277,11 @@ def _clearer(known: Location, doubtful: Location) -> bool:
         return vague < vaguer
     suspects = {name for name, _ in doubtful.suspects}
     return not vague and known.probability >= _SURELY and not suspects.isdisjoint(known.directions)
+
+
+def _sent_by_nics(directions: Sequence[str]) -> bool:
+    """Whether all of these are what NICs send: such a queue stands in a host, and no switch could have marked it."""
+    return all("/" in direction.partition("->")[0] for direction in directions)
 
 
 def _observe(slow: Ints, well: Ints) -> Observations:

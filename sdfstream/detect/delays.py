@@ -41,6 +41,8 @@ _YOUNG = 300
 """Ticks in which the noise of all paths is learnt fast: from where it starts to its lower bound in twelve seconds."""
 _YOUNG_DOWN, _YOUNG_UP, _STEP = 0.02, 0.06, 0.003
 """Longest steps of that noise per tick, as shares of it: in these ticks, and later."""
+_FORGET = 0.25
+"""A port that is paused in turns holds up one probe and lets the next one pass: a low window alone means little."""
 _FRESH_NS = NS_PER_S
 _LINGER_NS = 5 * NS_PER_S
 """A slow path of which nothing new is received counts as slow for this long: no data is not well."""
@@ -91,12 +93,14 @@ class DelayBaselines:
                 "since_ns": np.int64(ABSENT_NS),
                 "delay": np.float64(0.0),
                 "held": np.float64(0.0),
+                "peak": np.float64(0.0),
                 "score": np.float64(0.0),
                 "err": np.float64(0.0),
             }
         )
         """Per directed path: last window, when it came (bus time), since when it is high, its median delay, the excess
-        it last had while high, its excess in thresholds, its error bar; ns."""
+        it last had while high, the most it had lately (nearer to the last by `_FORGET` each window), its excess in
+        thresholds, its error bar; ns."""
         self.noise_ns = _START_NS / 3
         """99th percentile of quiet paths' deviation, slowly following."""
         self.learnt = 0
@@ -168,6 +172,9 @@ class DelayBaselines:
         t["score"][number] = score
         t["held"][number] = np.where(high, above, t["held"][number])
         on = self.cusum.update(number, score)
+        peak = t["peak"][number]
+        falling = np.maximum(above, peak + _FORGET * (above - peak))
+        t["peak"][number] = np.where(high, falling, np.where(on, peak, 0.0))
         begun = np.where(t["since_ns"][number] == ABSENT_NS, at_ns, t["since_ns"][number])
         t["since_ns"][number] = np.where(high | on, begun, ABSENT_NS)
         quiet = ~on & (alone < 0.5)

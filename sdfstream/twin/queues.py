@@ -54,6 +54,8 @@ class Queues:
 
     def __init__(self, fabric: TwinFabric) -> None:
         self.fabric = fabric
+        self._from_nic = np.array([*("/" in name.split("->")[0] for name in fabric.names), True])
+        """Directions that a NIC sends into: its queue is in its host, where nothing marks."""
         self._queue_bits = np.zeros(fabric.links + 1)
         self._paused = np.zeros(fabric.links + 1)
         self._feeds: tuple[Int64s, Int64s] = (np.empty(0, np.int64), np.empty(0, np.int64))
@@ -79,7 +81,8 @@ class Queues:
         # a queue is marked by the thresholds of the link; while the link is paused nothing passes that could be
         mark = np.clip((q - lower) / (upper - lower), 0, 1) * MOST_MARKED
         mark = np.where((q >= 0.98 * upper) & (now.thresholds <= 1), 1.0, mark)
-        mark = np.where(now.thresholds < 1, np.maximum(mark, _of_random(load, upper)), mark) * ~held
+        mark = np.where(now.thresholds < 1, np.maximum(mark, _of_random(load, upper)), mark)
+        mark[held | self._from_nic] = 0.0
         self._pauses(routes, routes_id, now, speed)
         served = np.minimum(load, 1.0) * usable / speed
         idle = np.maximum(1 - np.minimum(load, 0.98), 0.02)

@@ -82,6 +82,14 @@ def test_a_link_mistuned_from_the_very_start_is_known_by_other_paths_between_the
     assert told(last) == ("warning", "ecn-mistuned")
 
 
+@pytest.mark.parametrize("seed", [2, 4])
+def test_a_queue_that_is_marked_too_late_is_the_only_one_told_though_it_pauses_others(seed: int) -> None:
+    made = score(shipped_io.find("ecn-mistuned"), seed, settings.load(None))
+    (fact,) = made.faults
+    assert fact.found and fact.exact and fact.directed and fact.cause
+    assert not made.false_alarms
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_twin_s_mistuned_port_is_found_at_its_place_with_its_cause(seed: int) -> None:
     made = score(shipped_io.find("ecn-early"), seed, settings.load(None))

@@ -8,16 +8,25 @@ the most downstream of them is the root. It is told by where queues stand alone:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
 from sdfstream.detect.root.storms import CAUSE as STORM
-from sdfstream.records.units import NS_PER_S
+from sdfstream.records.units import NS_PER_S, Bools, Float64s
 
 UNMARKED: Final = 0.3
 """A queue as long as `LONG_US` is marked more than this where marking works: it is beyond any upper threshold."""
 LONG_US: Final = 100.0
+_HELD_UP_US: Final = 80.0
+"""What a port that is paused holds up leads to another queue; it may be as short as this."""
+_FAR: Final = 2.0
+"""Paths of one queue wait within a fifth of each other; twice as long is another queue's."""
+_LEAST: Final = 3
+"""Paths that a queue is told apart by."""
 _LATER_NS: Final = NS_PER_S
 """Queues of one spreading are told with beginnings this far apart: each is dated by its own windows."""
 _SEVERAL: Final = 3
@@ -26,15 +35,19 @@ _FEEDERS: Final = 2
 """So many queues before a NIC's own, none of them marked, are a storm of pauses that the NIC sends."""
 
 
-def under_the_first(queues: list[Detection], *, marking: bool) -> list[Detection]:
+def under_the_first(
+    queues: list[Detection], *, marking: bool, hidden: Callable[[str, str], bool] = lambda *_: False
+) -> list[Detection]:
     """`queues` without those that back-pressure explains; their roots with them as symptoms.
 
     Where the fabric is not known to mark (`marking`) an unmarked queue says nothing: then it takes several that lead to
-    one at once. Storms that counters of pause frames show have their symptoms already (`root.symptoms`).
+    one at once. `hidden` says of two nodes whether a queue may stand between them that no path tells apart:
+    a queue may lead to another through it. Storms that counters of pause frames show have their symptoms already
+    (`root.symptoms`).
     """
     if any(queue.cause == STORM for queue in queues):
         return queues
-    root = _roots(queues)
+    root = _roots(queues, hidden)
     led = Counter(of for i, of in enumerate(root) if of != i)
     root = [of if marking or led[of] >= _SEVERAL else i for i, of in enumerate(root)]
     return [
@@ -44,15 +57,31 @@ def under_the_first(queues: list[Detection], *, marking: bool) -> list[Detection
     ]
 
 
+def longest(excess_ns: Float64s) -> Bools:
+    """Which of these paths wait far longer than all the others; none, where there is no such gap.
+
+    >>> longest(np.array([100.0, 810.0, 95.0, 790.0, 850.0])).tolist()
+    [False, True, False, True, True]
+    >>> longest(np.array([100.0, 90.0, 130.0, 70.0])).any()
+    np.False_
+    """
+    falling = np.sort(excess_ns)[::-1]
+    gaps = np.flatnonzero(falling[_LEAST - 1 : -1] > _FAR * falling[_LEAST:]) + _LEAST
+    if not gaps.size:
+        return np.zeros(excess_ns.size, np.bool_)
+    result: Bools = excess_ns >= falling[gaps[0] - 1]
+    return result
+
+
 def value(detection: Detection, what: str) -> float | None:
     """A figure of a detection's evidence."""
     return next((e.value for e in detection.evidence if e.what == what), None)
 
 
-def unmarked(queue: Detection) -> bool:
-    """Whether a queue is long and hardly marked, as far as marks are known."""
+def unmarked(queue: Detection, long_us: float = LONG_US) -> bool:
+    """Whether a queue is as long as this and hardly marked, as far as marks are known."""
     marked = value(queue, "ce-share")
-    return (value(queue, "delay-excess") or 0.0) >= LONG_US and marked is not None and marked < UNMARKED
+    return (value(queue, "delay-excess") or 0.0) >= long_us and marked is not None and marked < UNMARKED
 
 
 def _ends(queue: Detection) -> tuple[frozenset[str], frozenset[str]]:
@@ -65,10 +94,10 @@ def _ends(queue: Detection) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(starts), frozenset(stops)
 
 
-def _roots(queues: list[Detection]) -> list[int]:
+def _roots(queues: list[Detection], hidden: Callable[[str, str], bool]) -> list[int]:
     """For each queue the most downstream one that explains it; itself where none does, or where pauses go in a ring."""
     ends = [_ends(queue) for queue in queues]
-    after = [_after(i, queues, ends) for i in range(len(queues))]
+    after = [_after(i, queues, ends, hidden) for i in range(len(queues))]
     found = []
     for i in range(len(queues)):
         at, seen = i, {i}
@@ -80,14 +109,18 @@ def _roots(queues: list[Detection]) -> list[int]:
     return found
 
 
-def _after(i: int, queues: list[Detection], ends: list[tuple[frozenset[str], frozenset[str]]]) -> int:
+def _after(
+    i: int,
+    queues: list[Detection],
+    ends: list[tuple[frozenset[str], frozenset[str]]],
+    hidden: Callable[[str, str], bool],
+) -> int:
     """The queue that the queue `i` leads to and may be held up by; `i` itself: none."""
-    if not unmarked(queues[i]):
+    if not unmarked(queues[i], _HELD_UP_US):
         return i
-    beyond = [
-        j
-        for j, (starts, _) in enumerate(ends)
-        if j != i and starts & ends[i][1] and queues[j].since_ns <= queues[i].since_ns + _LATER_NS
+    early = [j for j in range(len(queues)) if j != i and queues[j].since_ns <= queues[i].since_ns + _LATER_NS]
+    beyond = [j for j in early if ends[j][0] & ends[i][1]] or [
+        j for j in early if any(hidden(a, b) for a in sorted(ends[i][1]) for b in sorted(ends[j][0]))
     ]
     return min(beyond, key=lambda j: (queues[j].since_ns, queues[j].subject.id), default=i)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sdfstream.detect.congestion import CongestionDetector
+from sdfstream.detect.congestion import CongestionDetector, HiddenQueues, _observe
 from sdfstream.detect.localise import Location
 from sdfstream.detect.stage import DetectStage
 from sdfstream.records.finding import Subject
@@ -115,3 +115,50 @@ def test_only_paths_on_which_a_queue_still_stands_say_that_it_is_not_marked(
     found = mine._detection(*location(LINK, over, ["l0->s0"]), unmarked, now)
 
     assert found.cause == cause
+
+
+@pytest.mark.parametrize(("directions", "cause"), [(["l0->s0"], "ecn-mistuned"), (["h00/r0->l0"], "queueing")])
+def test_what_a_nic_sends_waits_in_its_host_where_nothing_marks(
+    fabric: Any, monkeypatch: pytest.MonkeyPatch, directions: list[str], cause: str
+) -> None:
+    detector, over, _ = fabric
+    mine, now = fresh(detector), at(100 * NS_PER_S)
+    monkeypatch.setattr(mine.marks, "marks_class", lambda *_: True)
+    place = location(LINK, over, directions)[0]
+    assert mine._cause(place, over, 10 * NS_PER_S, 800.0, np.zeros(over.size), now)[0] == cause
+
+
+def test_a_queue_that_holds_up_all_before_it_is_placed_by_the_paths_that_wait_longest(
+    fabric: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """s0->l2 is full and pauses all that feed s0: every path over s0 is slow, and those alone explain the others."""
+    detector, _, _ = fabric
+    mine, cabling = fresh(detector), detector.cabling
+    numbers = np.arange(2 * cabling.sessions.count)
+
+    def crossing(directions: list[str]) -> np.ndarray:
+        return numbers[
+            [mine._all_cross(numbers[i : i + 1], location(LINK, numbers[:1], directions)[0]) for i in numbers]
+        ]
+
+    full, fed = crossing(["s0->l2"]), crossing(["l0->s0", "l1->s0", "l3->s0"])
+    assert full.size >= 3 and np.isin(full, fed).all()
+    peak = np.zeros(mine.delays.table.rows)
+    peak[fed], peak[full] = 100e3, 900e3
+    monkeypatch.setitem(mine.delays.table._views, "peak", peak)
+    well = np.setdiff1d(numbers, fed)
+
+    before = mine._locate(_observe(fed, well))
+    found = mine._located(fed, well, _observe(fed, well))
+
+    assert "l2--s0" not in {one.subject.id for one in before}
+    assert found[0].directions == ["s0->l2"]
+    assert sorted(found[0].directed_paths().tolist()) == sorted(full.tolist())
+
+
+def test_a_queue_may_stand_unseen_where_slow_paths_cross_and_none_that_is_well(fabric: Any) -> None:
+    detector, over, beside = fabric
+    assert HiddenQueues(detector.cabling, over, beside).may_stand("l0", "s0")
+    assert not HiddenQueues(detector.cabling, over[1:], np.append(beside, over[0])).may_stand("l0", "s0")
+    assert not HiddenQueues(detector.cabling, over, beside).may_stand("l9", "s0")
+    assert not HiddenQueues(detector.cabling, over, beside).may_stand("h00/r0", "l0")

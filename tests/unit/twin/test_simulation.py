@@ -107,3 +107,19 @@ def test_a_full_queue_pauses_what_feeds_it() -> None:
     assert paused
     assert any(name.endswith("->l1") for name in paused)
     assert not any(name.startswith("h001/r0->") for name in paused), "the culprit is not its own victim"
+
+
+def test_thresholds_far_too_low_mark_what_hardly_waits() -> None:
+    twin, _ = run(seconds=4, load={"utilisation": 0.0}, faults=[{"kind": "ecn-early", "at": 1, "direction": "fwd"}])
+    cell, link = twin._cells[0][0], twin.faults[0].links[0]
+    assert cell.mark[link] > 0.2
+    assert cell.delay_ns[link] + cell.random_ns[link] < 1000
+    assert (np.delete(cell.mark, link) == 0).all()
+
+
+def test_what_a_nic_sends_is_never_marked() -> None:
+    twin, _ = run(seconds=4, faults=[{"kind": "slow-nic", "at": 1, "target": "h001/r0", "share": 0.001}])
+    sends, receives = twin.fabric.directions("h001/r0", "fwd")[0], twin.fabric.directions("h001/r0", "rev")[0]
+    cell = twin._cells[0][0]
+    assert cell.delay_ns[sends] > 20_000 and cell.mark[sends] == 0
+    assert cell.mark[receives] > 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from sdfstream.detect.detections import Detection
-from sdfstream.detect.root.spread import under_the_first
+from sdfstream.detect.root.spread import longest, under_the_first
 from sdfstream.records.finding import Evidence, Subject
 
 S = 1_000_000_000
@@ -40,6 +42,25 @@ def test_a_storm_without_counters_is_one_finding_of_its_nic() -> None:
 def test_a_queue_that_is_marked_too_late_has_those_before_it_as_symptoms() -> None:
     queues = [queue("l2->s2", ce=0.05, cause="ecn-mistuned"), queue("h4/r0->l2", 30.3)]
     assert told(queues) == {"l2--s2": ("ecn-mistuned", 1)}
+
+
+def test_a_port_that_is_paused_may_hold_up_little() -> None:
+    assert told([queue("l1->s0", ce=0.05), queue("l2->l1", us=95.0)]) == {"l1--s0": ("queueing", 1)}
+
+
+def test_a_queue_leads_to_another_through_one_that_no_path_tells_apart() -> None:
+    """All paths over l1->s1 come from a NIC that l1 pauses, or go to the queue behind s1."""
+    queues = [queue("s1->l0", ce=0.05, cause="ecn-mistuned"), queue("h3/r0->l1", 30.1, us=4900.0)]
+    assert len(under_the_first(queues, marking=True)) == 2
+    (root,) = under_the_first(queues, marking=True, hidden=lambda a, b: (a, b) == ("l1", "s1"))
+    assert (root.subject.id, root.attached) == ("l0--s1", 1)
+
+
+def test_a_gap_of_two_waits_tells_the_longest_queue_s_paths() -> None:
+    waits = np.array([90.0, 95.0, 860.0, 790.0, 100.0, 900.0])
+    assert longest(waits).tolist() == [False, False, True, True, False, True]
+    assert not longest(waits[:3]).any(), "one path is no queue"
+    assert not longest(np.linspace(100.0, 1000.0, 30)[::-1]).any()
 
 
 def test_what_is_marked_short_unknown_or_older_stands_alone() -> None:
