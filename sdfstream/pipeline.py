@@ -18,15 +18,14 @@ outputs depend only on what was on the bus.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Final
 
-from sdfstream import __version__
 from sdfstream.actuate.stage import ActuateStage, Authority
 from sdfstream.detect.stage import DetectStage
 from sdfstream.plan.stage import PlanStage
 from sdfstream.records.topics import ESTIMATE, PROBE
+from sdfstream.runtime import layouts
 from sdfstream.runtime.driver import Stage, StageMaker
 from sdfstream.settings import Settings
 from sdfstream.sync.edge_stage import SyncEdgeStage
@@ -78,5 +77,5 @@ WRITTEN: Final = frozenset(topic for stage in STAGES for topic in stage.writes)
 
 
 def _maker(kind: type[Stage], make: Callable[[str], Stage], config: object) -> StageMaker:
-    digest = hashlib.blake2s(repr(config).encode(), digest_size=8).hexdigest()
-    return StageMaker(kind.name, kind.reads, kind.writes, make, identity=f"{kind.name} {__version__} {digest}")
+    own, former = layouts.identity(kind.name, config), layouts.formerly(kind.name, config)
+    return StageMaker(kind.name, kind.reads, kind.writes, make, identity=own, formerly=former)

@@ -25,7 +25,8 @@ from sdfstream.records.position import Partition, Positions
 
 SNAPSHOT: Final = "snapshot"
 _ENTRY: Final = "entry/"
-_MAGIC: Final = b"sdf-snapshot-2\n"
+_ANY_MAGIC: Final = b"sdf-snapshot-"
+_MAGIC: Final = _ANY_MAGIC + b"2\n"
 _MOST_STATE_BYTES: Final = 4 << 30
 _ZSTD: Final = pa.Codec("zstd", compression_level=1)
 
@@ -52,7 +53,7 @@ class Snapshot:
     """A stage's state, and its driver's time."""
 
     maker: str
-    """Which stage can restore it: name, version, and a digest of the configuration."""
+    """Which stage can restore it: name, layout of the state, and a digest of the settings (`runtime.layouts`)."""
     tick_ns: int | None
     """The last boundary that the stage was stepped at."""
     now_ns: int
@@ -72,9 +73,12 @@ class Snapshot:
         ------
         FormatError
             ``snapshot``: the note is none, or a byte of it is another than was written. A state with a wrong byte might
-            be taken up and end the stage hours later, each time it begins anew.
+            be taken up and end the stage hours later, each time it begins anew. ``snapshot-version``: it is one of
+            another release, which packs them in another way.
         """
         magic, _, rest = note.partition(b"\n")
+        if magic.startswith(_ANY_MAGIC) and magic + b"\n" != _MAGIC:
+            raise FormatError("snapshot-version", f"{magic[:40]!a} instead of {_MAGIC[:-1]!a}")
         digest, _, content = rest.partition(b"\n")
         head, newline, state = content.partition(b"\n")
         try:

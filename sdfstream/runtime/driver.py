@@ -106,7 +106,9 @@ class StageMaker:
     by_partition: str = ""
     """Topic whose partitions are the units; empty: there is one unit, and further processes stand by."""
     identity: str = ""
-    """Stage, version and digest of the configuration: only snapshots of the same identity are restored."""
+    """Stage, layout of its state and digest of its settings (`layouts`): only snapshots of the same are restored, …"""
+    formerly: frozenset[str] = frozenset()
+    """… or of one of these, the identities that earlier releases gave to the same."""
     running: dict[int, Stage] = field(default_factory=dict)
     """Stage of each unit, by unit number."""
 

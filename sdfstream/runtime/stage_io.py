@@ -18,6 +18,7 @@ from sdfstream.records.message import Message, Output
 from sdfstream.records.position import Positions
 from sdfstream.records.slices import in_calls
 from sdfstream.records.units import NS_PER_S, TICK_NS
+from sdfstream.runtime import layouts
 from sdfstream.runtime.aside import AsideStage
 from sdfstream.runtime.control_io import CommitPolicy, RunControl, StopCondition
 from sdfstream.runtime.driver import Driver, StageMaker
@@ -120,8 +121,7 @@ class StageLoop:
             await self._commit(mark=True)
 
     async def _repeat(self, snapshot: Snapshot) -> None:
-        if snapshot.maker != self.maker.identity:
-            raise FormatError("snapshot-foreign", f"it is of {snapshot.maker}, this is {self.maker.identity}")
+        layouts.check(snapshot.maker, self.maker.identity, self.maker.formerly)
         calls = self._journal.resume(self.task.saved.notes)
         self.stage.restore(snapshot.state)
         self.driver.ticker.last_ns, self.driver.now_ns = snapshot.tick_ns, snapshot.now_ns
