@@ -167,11 +167,12 @@ class SwitchReadings:
         return found
 
     def forget(self, partitions: Iterable[int]) -> None:
-        """These partitions are another process's from now on."""
+        """Reading of these partitions goes on at the last commit, here or in another process.
+
+        What readings that go on were made of stays held: a partition that comes back is not committed beyond it.
+        """
         for partition in partitions:
             self._next.pop(partition, None)
-            for reading in self._open.values():
-                reading.firsts.pop(partition, None)
 
     def _take(self, update: Update, partition: int, offset: int, now_ns: int) -> None:
         key = update.switch, update.interface

@@ -1,0 +1,1 @@
+"""Topics that others write in forms of their own."""

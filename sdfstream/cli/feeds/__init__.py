@@ -1,0 +1,1 @@
+"""Verbs that bring what others measured onto the bus."""
