@@ -27,6 +27,7 @@ from sdfstream.records.fabric import host_of
 from sdfstream.records.hostclock import UTC
 from sdfstream.records.mesh import HOST_TYPE
 from sdfstream.records.message import Event, Message
+from sdfstream.records.switches import is_switch
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 
@@ -96,8 +97,8 @@ class Board:
         }
 
     def take(self, messages: Iterable[Message]) -> None:
-        """Take messages; one that cannot be read is counted and changes nothing else."""
-        for message in messages:
+        """Take messages; one that cannot be read is counted and changes nothing else. Switches' are left out."""
+        for message in (m for m in messages if not is_switch(m.boot_id)):
             self._taken_at_ns = message.bus_at_ns
             self._rates.setdefault(message.topic, TopicRate()).add(message.rows, message.bus_at_ns)
             if message.topic.startswith("sdf.raw.") or message.topic == topics.OWD.name:
@@ -212,8 +213,7 @@ class Board:
         self._hosts.pop(message.key, None)
         self._hosts[message.key] = message.bus_at_ns - self._lateness.of(message.key)
         if len(self._hosts) > MOST_HOSTS:
-            forgotten = next(iter(self._hosts))
-            del self._hosts[forgotten]
+            self._hosts.pop(forgotten := next(iter(self._hosts)))
             self._silent.pop(forgotten, None)
             self.counters.add("shed", "host")
 

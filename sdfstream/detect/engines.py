@@ -41,11 +41,13 @@ from sdfstream.detect.runs import Gaps, LossRuns
 from sdfstream.detect.sessions import Sessions
 from sdfstream.detect.silence import SilenceDetector
 from sdfstream.detect.slow_pairs import SlowPairDetector
+from sdfstream.detect.switches.carriers import SwitchCarriers
+from sdfstream.detect.switches.errors import SwitchPortErrors
 from sdfstream.records.bustime import BusTime
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 
-_YOUNGER: Final = frozenset({"learned"})
+_YOUNGER: Final = frozenset({"learned", "switch_carriers", "switch_errors"})
 """Engines that a snapshot of before may lack: they begin empty then."""
 
 
@@ -65,8 +67,10 @@ class Engines:
         self.liveness = SessionLiveness(self.config, self.sessions, self.presence, self.counters)
         self.bustime = BusTime()
         self.recent = RecentFaults(self.cabling)
+        self.switch_carriers = SwitchCarriers(self.config, self.cabling)
+        self.switch_errors = SwitchPortErrors(self.config, self.cabling)
         self.silence = SilenceDetector(
-            self.config, self.sessions, self.presence, self.liveness, self.cabling, self.recent
+            self.config, self.sessions, self.presence, self.liveness, self.cabling, self.recent, self.switch_carriers
         )
         self.health = Health(self.config, self.sessions, self.presence, self.cabling)
         self.delays = DelayBaselines(self.config, self.sessions, self.counters)
@@ -103,6 +107,7 @@ class Engines:
             ("flap", 1, self.flaps),
             ("transients", 1, self.transients),
             ("ports", 5, self.ports),
+            ("switch-ports", 5, self.switch_errors),
             ("cabling", 5, self.miscabled),
             ("producers", 5, self.producers),
             ("clocks", 5, self.clocks),
@@ -197,6 +202,8 @@ class Engines:
             "flaps": self.flaps,
             "transients": self.transients,
             "ports": self.ports,
+            "switch_carriers": self.switch_carriers,
+            "switch_errors": self.switch_errors,
             "completeness": self.completeness,
             "producers": self.producers,
             "clocks": self.clocks,

@@ -9,7 +9,7 @@ rate far above the port's own past is reported, as information: optics that degr
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -24,7 +24,7 @@ _MOST_PORTS = 10_000
 _ERRORS = ("rx_errors", "tx_errors", "symbol_errors")
 _DISCARDS = ("rx_discards", "tx_discards")
 _FEC_BAD, _FEC_GOOD = "fec_uncorrectable", "fec_corrected"
-_COUNTERS = (*_ERRORS, *_DISCARDS, _FEC_BAD, _FEC_GOOD)
+COUNTERS: Final = (*_ERRORS, *_DISCARDS, _FEC_BAD, _FEC_GOOD)
 _FEC_TIMES, _FEC_LEAST_HZ, _FEC_WARM = 10.0, 100.0, 10
 
 
@@ -58,7 +58,7 @@ class PortDetector:
         read_at = columns.values(batch, "at_ns").tolist()
         state, states = columns.names(batch, "state")
         carrier = columns.filled(batch, "carrier_changes", 2**63).tolist()
-        readings = {c: columns.filled(batch, c, 2**63).tolist() for c in _COUNTERS}
+        readings = {c: columns.filled(batch, c, 2**63).tolist() for c in COUNTERS}
         for i, number in enumerate(port.tolist()):
             name = names[number] if number >= 0 else None
             if name is None or (name not in self._ports and len(self._ports) >= _MOST_PORTS):

@@ -33,6 +33,7 @@ from sdfstream.detect.root.carriers import SEPARATE_NS, Carriers
 from sdfstream.detect.root.stale_hosts import StaleHosts
 from sdfstream.detect.root.transports import detection, silent_transports
 from sdfstream.detect.sessions import Sessions
+from sdfstream.detect.switches.carriers import SwitchCarriers
 from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Evidence, Severity, Subject
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, TICK_NS
@@ -91,9 +92,10 @@ class SilenceDetector:
         liveness: SessionLiveness,
         cabling: Cabling,
         recent: RecentFaults,
+        switch_carriers: SwitchCarriers,
     ) -> None:
         self.config, self.sessions, self.presence = config, sessions, presence
-        self.liveness, self.cabling, self.recent = liveness, cabling, recent
+        self.liveness, self.cabling, self.recent, self.switch_carriers = liveness, cabling, recent, switch_carriers
         self._stale_hosts = StaleHosts(config, sessions, presence)
         self.carriers = Carriers(config, sessions, presence, liveness, cabling)
         self.blamed: frozenset[str] = frozenset()
@@ -133,7 +135,8 @@ class SilenceDetector:
             self.blamed, self._sick = frozenset(), np.empty(0, np.int64)
             self._heed_moves([], seen.silent, seen.silent, seen, now_ns)
             ports = self.carriers.down(seen, self._carrier_lost(now_ns), set())
-            return Silence(detections + ports, seen, seen.silent, absent, excused, stale, names, [])
+            found = self.switch_carriers.attest(detections + ports, names, now_ns)
+            return Silence(found, seen, seen.silent, absent, excused, stale, names, [])
         bad = seen.silent & ~excused
         host = np.append(self.sessions.nic_host, -1)
         gone = np.append(stale, False)
@@ -155,6 +158,7 @@ class SilenceDetector:
         detections += [self._detection(x, seen, now_ns) for x in locations]
         said = {nic for x in locations for nic in x.nics}
         detections += self.carriers.down(seen, self._carrier_lost(now_ns), said)
+        detections = self.switch_carriers.attest(detections, names, now_ns)
         return Silence(detections, seen, bad, absent, excused, stale, names, locations, recovering)
 
     def _grounded(self, bad: Bools, seen: Sightings, host: Ints, now_ns: int) -> Bools:

@@ -172,6 +172,8 @@ class LinkEnd(NamedTuple):
     """Host, switch or NIC id."""
     address: str
     """IP address of the interface, without prefix length; empty: not declared."""
+    port: str = ""
+    """Name of the interface on that node; empty: not declared."""
 
 
 class DeclaredLink(NamedTuple):
@@ -226,6 +228,7 @@ class Topology:
         self.graph: dict[str, list[str]] = {}
         """Switch to neighbouring switches, sorted; parallel cables stand twice."""
         self._arrivals: dict[str, tuple[str, str]] = {}
+        self._cables = {(end.node, end.port): link for link in self.links for end in link.ends if end.port}
         self._hops: dict[str, str] = {}
         self._speeds_bps: dict[str, int] = {}
         self._nic_speeds_bps: dict[str, int] = {}
@@ -240,7 +243,7 @@ class Topology:
 
     def _connect(self, origin: str, far: LinkEnd, speed_bps: int) -> None:
         """Take one direction of a link, from node `origin` to the end `far`."""
-        node, address = far
+        node, address = far.node, far.address
         if origin in self.nics:
             self.leaf_of[origin] = node
             self._nic_speeds_bps[origin] = speed_bps
@@ -330,6 +333,10 @@ class Topology:
         known = [self.arrival(hop) for hop in hops]
         return any(a is not None and b is not None and b[0] != a[1] for a, b in pairwise(known))
 
+    def cable_at(self, node: str, port: str) -> DeclaredLink | None:
+        """The cable in port `port` of `node`, by their declared names; None: none is declared."""
+        return self._cables.get((node, port))
+
     # -- speeds, rails, leaves ----------------------------------------------------------------------------------
 
     def speed_bps(self, hop: str) -> int:
@@ -349,7 +356,7 @@ class Topology:
 
 def _end(link: Any, side: str) -> LinkEnd:
     end = link[side]
-    node, address = end.get("node"), end.get("address")
+    node, address, port = end.get("node"), end.get("address"), end.get("port")
     if not node:
         raise KeyError("node")
-    return LinkEnd(str(node), str(address).partition("/")[0] if address else "")
+    return LinkEnd(str(node), str(address).partition("/")[0] if address else "", str(port or ""))

@@ -10,6 +10,7 @@ import pyarrow as pa
 from sdfstream.archive.rows import cast_columns
 from sdfstream.board.paths import FORGET_NS
 from sdfstream.records.message import Message
+from sdfstream.records.switches import BOOT_PREFIX
 from sdfstream.records.topics import CLOCK, OWD, PORT, Topic
 from sdfstream.records.units import NS_PER_S
 
@@ -85,10 +86,12 @@ def clocks(console: Console, at_ns: int, ours: str) -> Iterator[Message]:
 
 
 def ports(console: Console, at_ns: int, ours: str) -> Iterator[Message]:
-    """The last state of every port; its counters stay in the archive."""
+    """The last state of every agent's port; its counters, and ports of switches, stay in the archive."""
+    of_agents = f"NOT startsWith(ifNull(boot_id, ''), '{BOOT_PREFIX}')"
     newest = (
         "SELECT at_ns, host, nic, port, state, bus_at_ns AS said_ns, bus_seq AS said_seq, bus_key AS said_key "
-        f"FROM raw_port WHERE {_within(at_ns, PORTS_NS)}{ours} ORDER BY bus_at DESC LIMIT 1 BY port"
+        f"FROM raw_port WHERE {_within(at_ns, PORTS_NS)}{ours} AND {of_agents} "
+        "ORDER BY bus_at DESC LIMIT 1 BY port"
     )
     yield from _messages(PORT, _read(console, f"SELECT * FROM ({newest}) ORDER BY said_ns, said_seq, said_key"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from sdfstream.serve.query_io import fetch_board
 from sdfstream.serve.service_io import service
 from sdfstream.settings import Settings
 from tests.fixtures import board_messages as bm
+from tests.fixtures import switch_rows
 
 WHOLE = {"hosts": 100, "worst": 100, "full": True}
 
@@ -35,7 +37,9 @@ async def publish_story(data: Path) -> dict[str, Any]:
     async with service(Settings(data=data)) as running:
         published_at_ns = time.time_ns()
         story = bm.small_fabric(published_at_ns)
-        await running.bus.publish([Output(m.topic, m.key, m.body) for m in story])
+        of_switch = replace(switch_rows.message("s0", 0.0, {"e1": {"rx_errors": 7}}), bus_at_ns=published_at_ns)
+        story.append(of_switch)
+        await running.bus.publish([Output(m.topic, m.key, m.body, m.boot_id, m.batch_seq) for m in story])
         async with asyncio.timeout(20):
             while True:
                 live = await asyncio.to_thread(fetch_board, data, **WHOLE)
@@ -89,6 +93,10 @@ async def test_the_archive_says_of_an_instant_what_the_pipeline_said_then(
     code, out, _ = await asyncio.to_thread(ask, capsys, "top", "--once", "--width", "120", *data)
     assert code == 0
     assert out.startswith("sdfstream archive, as of "), out[:80]
+    of_switches = "SELECT port, rx_errors FROM raw_port WHERE startsWith(boot_id, 'gnmi-')"
+    code, out, err = await asyncio.to_thread(ask, capsys, "sql", of_switches, "--json", *data)
+    assert code == 0, err
+    assert "s0/e1:1" in out, "the archive has rows of switches, the boards have not"
 
 
 @pytest.mark.usefixtures("archive_folder")

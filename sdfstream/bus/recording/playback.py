@@ -21,6 +21,7 @@ import numpy as np
 from sdfstream.bus.sequences import Numbers
 from sdfstream.records import instants
 from sdfstream.records.message import Event, Message, Output
+from sdfstream.records.switches import BOOT_PREFIX, is_switch
 from sdfstream.records.topics import TOPICS
 from sdfstream.records.units import Int64s
 
@@ -96,7 +97,8 @@ class Pass:
         return replace(event, id=id_, time_ns=self._line.at(event.time_ns), data=data)
 
     def _boot(self, recorded: str) -> str:
-        return hashlib.blake2s(f"{self._name} {recorded}".encode(), digest_size=_BOOT_BYTES).hexdigest()
+        made = hashlib.blake2s(f"{self._name} {recorded}".encode(), digest_size=_BOOT_BYTES).hexdigest()
+        return f"{BOOT_PREFIX}{made}" if is_switch(recorded) else made
 
 
 @dataclass(slots=True)

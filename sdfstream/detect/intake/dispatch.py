@@ -5,7 +5,7 @@ topic                         taken by
 ============================  =======================================================================================
 ``sdf.raw.probe.v1``          sessions, marks, liveness, loss runs; bus time, presence and producers of the sending host
 ``sdf.raw.liveness.v1``       liveness; bus time, presence and producers of the agent's host; degraded agents
-``sdf.raw.port.v1``           presence (port states), flaps, ports
+``sdf.raw.port.v1``           presence (port states), flaps, ports; of a switch: its ports, pauses of NICs
 ``sdf.derived.owd.v1``        delays
 ``sdf.state.clock.v1``        clocks, clock steps
 ``sdf.derived.qp.v1``         in-band
@@ -37,6 +37,7 @@ from sdfstream.records.fabric import FLOW_TYPE, Topology, flow_from, host_of
 from sdfstream.records.mesh import HOST_TYPE, host_here
 from sdfstream.records.message import Event, Message
 from sdfstream.records.producer import PRODUCER_TYPE, refused_producer
+from sdfstream.records.switches import is_switch
 from sdfstream.records.topics import CLOCK, JOB, LIVENESS, OUTCOME, OVERRIDE, OWD, PORT, PROBE, QP_WINDOW, TOPOLOGY
 
 
@@ -62,6 +63,7 @@ class Dispatch:
         self._liveness, self._runs, self._marks = engines.liveness, engines.runs, engines.marks
         self._flaps, self._ports, self._recent = engines.flaps, engines.ports, engines.recent
         self._pauses, self._rates = engines.pauses, engines.rates
+        self._switch_carriers, self._switch_errors = engines.switch_carriers, engines.switch_errors
         self._completeness = engines.completeness
         self._degraded = engines.degraded
         self._cabling, self._flows, self._miscabled = engines.cabling, engines.flows, engines.miscabled
@@ -123,6 +125,12 @@ class Dispatch:
 
     def _take_ports(self, message: Message, batch: pa.RecordBatch) -> None:
         at_ns = message.bus_at_ns
+        if is_switch(message.boot_id):
+            read_ns = self._made_ns("switch ports of", message, batch)
+            self._switch_carriers.take(batch, read_ns)
+            self._switch_errors.take(batch, at_ns)
+            self._pauses.take_far(batch, read_ns, self._cabling.topology)
+            return
         self._take_sign_of_life(message, message.key)
         read_ns = self._made_ns("ports of", message, batch)
         self._presence.take_ports(batch, read_ns)

@@ -2,7 +2,8 @@
 
 A receiver that cannot take its packets pauses its switch port; the queue that forms there pauses the ports before it,
 and so on, until paths stand that never touch the culprit. By delay all of them are congested. By counters the culprit
-is the one that *sends* pause frames: its victims only receive them.
+is the one that *sends* pause frames: its victims only receive them. Where its switch port is read too, that counts the
+same frames as received (`take_far`).
 
 Rates are differences of two readings over the host's own clock; a counter that went back or is null gives no rate. A
 few pauses are normal on a lossless fabric, so a rate counts when it is far above the port's own past too.
@@ -16,7 +17,9 @@ from typing import Any
 import pyarrow as pa
 
 from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.switches.cables import cable_of
 from sdfstream.records import columns
+from sdfstream.records.fabric import Topology
 from sdfstream.records.units import NS_PER_S
 
 _MOST_PORTS = 10_000
@@ -52,18 +55,26 @@ class PauseRates:
 
     def take(self, batch: pa.RecordBatch, at_ns: int) -> None:
         """Take a ``sdf.raw.port.v1`` message that speaks of `at_ns`, bus time."""
+        self._take(batch, "tx_pause", at_ns, None)
+
+    def take_far(self, batch: pa.RecordBatch, at_ns: int, topology: Topology) -> None:
+        """As `take`, a message of a switch: what its port received, the NIC at the far end of its cable has sent."""
+        self._take(batch, "rx_pause", at_ns, topology)
+
+    def _take(self, batch: pa.RecordBatch, column: str, at_ns: int, topology: Topology | None) -> None:
         port, names = columns.names(batch, "port")
         nic, nics = columns.names(batch, "nic")
         read_at = columns.values(batch, "at_ns").tolist()
-        sent = columns.filled(batch, "tx_pause", _NULL).tolist()
+        sent = columns.filled(batch, column, _NULL).tolist()
         for p, n, read_ns, count in zip(port.tolist(), nic.tolist(), read_at, sent, strict=True):
             if p < 0 or n < 0 or count >= _NULL:
                 continue
+            sender = nics[n] if topology is None else _far_nic(topology, names[p])
             known = self._ports.get(names[p])
+            if sender is None or (known is None and len(self._ports) >= _MOST_PORTS):
+                continue
             if known is None:
-                if len(self._ports) >= _MOST_PORTS:
-                    continue
-                known = self._ports[names[p]] = _Port(nics[n])
+                known = self._ports[names[p]] = _Port(sender)
             self._reading(known, int(count), int(read_ns), at_ns)
 
     def restarted(self, host: str) -> None:
@@ -101,3 +112,9 @@ class PauseRates:
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
         self._ports = {name: _Port(**saved) for name, saved in state["ports"]}
+
+
+def _far_nic(topology: Topology, port: str) -> str | None:
+    """The NIC that the cable of a switch's port leads to; None: it leads to a switch, or is not declared."""
+    cable = cable_of(topology, port)
+    return cable.id if cable is not None and cable.type == "nic" else None

@@ -49,3 +49,14 @@ def test_hop_addresses_are_link_directions() -> None:
     assert not topology.contradicted_by(("1.1", None, "3.0")) and not topology.contradicted_by(("1.1", "9.9", "3.0"))
     with pytest.raises(FormatError):
         Topology({"links": [{"a": 5}]}).refuse("links")
+
+
+def test_a_cable_is_found_by_node_and_port() -> None:
+    ends = {"node": "l0", "port": "Ethernet1/1", "address": "10.0.0.1"}, {"node": "s0", "port": "Ethernet7"}
+    topology = Topology(
+        {"links": [{"id": "l0--s0", "a": ends[0], "b": ends[1]}, {"a": {"node": "x"}, "b": {"node": "y"}}]}
+    )
+    found = topology.cable_at("l0", "Ethernet1/1")
+    assert found is not None and found.id == "l0--s0"
+    assert topology.cable_at("s0", "Ethernet7") is found
+    assert topology.cable_at("s0", "Ethernet1/1") is None and topology.cable_at("x", "") is None

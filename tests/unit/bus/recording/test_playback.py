@@ -23,6 +23,7 @@ from sdfstream.records import instants
 from sdfstream.records.columns import instants as instants_in
 from sdfstream.records.message import Event, Output
 from sdfstream.records.shapes import SHAPES
+from sdfstream.records.switches import is_switch
 from sdfstream.records.topics import JOB, LIVENESS, PORT, PROBE, QP, TOPICS, TOPOLOGY
 from sdfstream.runtime.player_io import Player
 from sdfstream.stats import Counters
@@ -208,3 +209,12 @@ def test_only_what_agents_said_is_played(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "recording.json").write_text('{"version": 1, "start_at_ns": 0, "end_at_ns": 1}')
     assert main(["play", str(tmp_path), "--bus", "link:x"]) == 2
     assert "nothing that agents said" in capsys.readouterr().err
+
+
+def test_a_run_that_speaks_for_switches_still_does_so_when_it_is_played() -> None:
+    event = Event(LIVENESS.name, "l0", "gnmi-b1-1", EPOCH_NS, {})
+    boots = [
+        Pass("p", TimeLine(0, 1)).output(message(LIVENESS, event, 1, boot_id=b)).boot_id for b in ("gnmi-b1", "b1")
+    ]
+    assert [is_switch(boot) for boot in boots] == [True, False]
+    assert boots[0] != "gnmi-b1"

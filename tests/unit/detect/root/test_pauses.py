@@ -5,6 +5,7 @@ import pyarrow as pa
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.root.pauses import PauseRates
 from sdfstream.records import columns
+from sdfstream.records.fabric import Topology
 from sdfstream.records.topics import PORT
 
 S = 1_000_000_000
@@ -44,3 +45,15 @@ def test_the_state_survives_a_snapshot() -> None:
     rates, again = feed([0, 0, 5000]), PauseRates(DetectConfig())
     again.restore(rates.snapshot())
     assert again.storming(T0 + 2 * S) == rates.storming(T0 + 2 * S) != {}
+
+
+def test_what_a_switch_receives_its_far_nic_has_sent() -> None:
+    ends = ({"node": "l0", "port": "e1"}, {"node": "h/n", "port": "n"}), ({"node": "l0", "port": "e2"}, {"node": "s0"})
+    topology = Topology({"nics": [{"id": "h/n"}], "links": [{"id": "", "a": a, "b": b} for a, b in ends]})
+    rates = PauseRates(DetectConfig())
+    for i, value in enumerate((0, 0, 5000)):
+        ports = ["e1", "e2", "e3"]
+        names = {"host": ["l0"] * 3, "nic": [f"l0/{p}" for p in ports], "port": [f"l0/{p}:1" for p in ports]}
+        received = {"rx_pause": pa.array([value] * 3, pa.uint64()), "state": ["up"] * 3}
+        rates.take_far(columns.build(PORT.columns, {"at_ns": [i * S] * 3, **names, **received}), T0 + i * S, topology)
+    assert rates.storming(T0 + 2 * S) == {"h/n": (T0 + S, 5000.0, 0.0)}
