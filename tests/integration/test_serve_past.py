@@ -97,6 +97,10 @@ async def test_the_archive_says_of_an_instant_what_the_pipeline_said_then(
     code, out, err = await asyncio.to_thread(ask, capsys, "sql", of_switches, "--json", *data)
     assert code == 0, err
     assert "s0/e1:1" in out, "the archive has rows of switches, the boards have not"
+    page = (Path(__file__).parents[2] / "docs" / "switches.md").read_text(encoding="utf-8")
+    for statement in page.partition("```sql\n")[2].partition("```")[0].rstrip(";\n").split(";\n"):
+        code, out, err = await asyncio.to_thread(ask, capsys, "sql", statement.rstrip(" ;\n"), "--json", *data)
+        assert code == 0, err
 
 
 @pytest.mark.usefixtures("archive_folder")

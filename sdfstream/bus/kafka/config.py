@@ -43,6 +43,8 @@ class Principals:
     """Operators, who approve and undo by ``--bus``."""
     admin: tuple[str, ...] = ("User:sdf-admin",)
     """`sdfstream topics apply`."""
+    switches: tuple[str, ...] = ("User:sdf-switches",)
+    """`sdfstream switches`: writes rows of ports."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from sdfstream.records.topics import (
     MESH,
     OUTCOME,
     OVERRIDE,
+    PORT,
     TOPICS,
 )
 
@@ -80,6 +81,8 @@ ROLES: Final[dict[str, Role]] = {
         Role("archive", (*ARCHIVED, CHECKPOINT.name), (*_DEAD, CHECKPOINT.name), ("archive",), ("archive/",)),
         Role("reader", groups=("record-", "reader-"), reads_all=True),
         Role("operator", (OUTCOME.name,), (OVERRIDE.name,), ("operator-",)),
+        # the topic of gnmic is not ours: whoever made it lets this user read it
+        Role("switches", writes=(PORT.name,), groups=("switches",)),
         Role("admin", administers=True),
     )
 }

@@ -73,7 +73,7 @@ def test_grants_carry_the_prefix_and_the_principals() -> None:
 
 def test_one_principal_with_several_roles_has_the_rights_of_all() -> None:
     one = ("User:sdf",)
-    config = KafkaConfig(principals=Principals(one, one, one, one, one, one))
+    config = KafkaConfig(principals=Principals(*[one] * len(ROLES)))
     assert {g.principal for g in grants(config)} == {"User:sdf"}
     rights = {(g.resource, g.name, g.operation) for g in grants(config)}
     assert rights == {(g.resource, g.name, g.operation) for g in grants(KafkaConfig())}
