@@ -21,7 +21,7 @@ class Retention:
     clock_hours: float | None = 6.0
     """Clock estimates (``state_clock``); their minutes stay as long as those of paths."""
     job_hours: float | None = 24.0
-    """Chunks of queue pairs (``raw_qp``) and their windows (``derived_qp``)."""
+    """Chunks of queue pairs (``raw_qp``), their windows (``derived_qp``), queues of links (``derived_hop``)."""
     port_hours: float | None = 24.0
     """Counters of ports, agents' liveness, rejects."""
     second_days: float | None = 7.0
@@ -68,7 +68,7 @@ class Aging:
 AGING: Final = (
     *(Aging(table, "bus_at", "raw_hours") for table in ("raw_probe", "derived_owd")),
     Aging("state_clock", "bus_at", "clock_hours"),
-    *(Aging(table, "bus_at", "job_hours") for table in ("raw_qp", "derived_qp")),
+    *(Aging(table, "bus_at", "job_hours") for table in ("raw_qp", "derived_qp", "derived_hop")),
     *(Aging(table, "bus_at", "port_hours") for table in ("raw_port", "raw_liveness", tables.REJECT_TABLE)),
     Aging("owd_1s", "at", "second_days"),
     *(Aging(table, "minute", "minute_days") for table in ("owd_1m", "clock_1m")),

@@ -64,6 +64,8 @@ class Cabling:
         self.weight = np.zeros((0, 2, 4))
         self.past_ns = np.zeros((0, 2), np.int64)
         """(sessions, 2) evidence from before this bus time is taken over an earlier route; 0: all over the present."""
+        self.closed = np.zeros((0, 2), np.bool_)
+        """(sessions, 2) the path can cross no other elements."""
         self._routes: dict[tuple[int, int], TracedRoute] = {}
         self._stale: dict[int, None] = {}
         self.moves: dict[str, int] = {}
@@ -80,6 +82,7 @@ class Cabling:
             self.element = np.concatenate([self.element, np.full((extra, *self.element.shape[1:]), -1, np.int64)])
             self.weight = np.concatenate([self.weight, np.zeros((extra, *self.weight.shape[1:]))])
             self.past_ns = np.concatenate([self.past_ns, np.zeros((extra, 2), np.int64)])
+            self.closed = np.concatenate([self.closed, np.zeros((extra, 2), np.bool_)])
         self._stale.update(dict.fromkeys(slots))
 
     def declare(self, topology: Topology) -> None:
@@ -173,9 +176,10 @@ class Cabling:
             del self._stale[slot]
             if slot < src.size and src[slot] >= 0:
                 for direction in (FWD, REV):
-                    self._write(slot, direction, self._crossed(slot, direction))
+                    route = self.route(*self._ends(slot, direction), self._routes.get((slot, direction)))
+                    self._write(slot, direction, *route)
 
-    def _write(self, slot: int, direction: int, crossed: dict[int, float]) -> None:
+    def _write(self, slot: int, direction: int, crossed: dict[int, float], closed: bool) -> None:
         width = self.element.shape[2]
         if len(crossed) > width:
             pad = max(len(crossed), 2 * width) - width
@@ -184,6 +188,7 @@ class Cabling:
         self.element[slot, direction] = -1
         self.element[slot, direction, : len(crossed)] = list(crossed)
         self.weight[slot, direction, : len(crossed)] = list(crossed.values())
+        self.closed[slot, direction] = closed
         route = self._routes.get((slot, direction))
         self.past_ns[slot, direction] = 0 if route is None else max(route.changed_ns, route.doubt_ns)
 
@@ -191,9 +196,6 @@ class Cabling:
         table, nics = self.sessions.table, self.sessions.nics.list
         src, dst = nics[table["src"][slot]], nics[table["dst"][slot]]
         return (src, dst) if direction == FWD else (dst, src)
-
-    def _crossed(self, slot: int, direction: int) -> dict[int, float]:
-        return self.route(*self._ends(slot, direction), self._routes.get((slot, direction)))[0]
 
     def route(self, sender: str, receiver: str, route: TracedRoute | None) -> tuple[dict[int, float], bool]:
         """Elements from one NIC to another with the probability of each, and whether no others can be crossed."""
@@ -365,6 +367,7 @@ class Cabling:
             "element": self.element,
             "weight": self.weight,
             "past": self.past_ns,
+            "closed": self.closed,
             "routes": [[s, d, route.snapshot()] for (s, d), route in self._routes.items()],
             "stale": list(self._stale),
             "moves": [[router, at] for router, at in self.moves.items()],
@@ -380,6 +383,7 @@ class Cabling:
         self.declared = int(state["declarations"])
         self.element, self.weight = np.asarray(state["element"]), np.asarray(state["weight"])
         self.past_ns = np.asarray(state["past"], np.int64)
+        self.closed = np.asarray(state.get("closed", np.zeros(self.past_ns.shape)), np.bool_)  # 0.1 snapshots lack it
         self._routes = {(s, d): TracedRoute(**route) for s, d, route in state["routes"]}
         self._stale = dict.fromkeys(state["stale"])
         self.moves = {str(router): int(at) for router, at in state["moves"]}

@@ -72,6 +72,11 @@ class ClockDetector:
             old.seen_ns, old.err_ns, old.offset_ns, old.n = at_ns, err, offset, n
             old.was_synced |= state == "synced"
 
+    def offset_ns(self, clock: str) -> float | None:
+        """That clock − reference as last told; None: it is not synced (holdover included), or never was."""
+        known = self._clocks.get(clock)
+        return known.offset_ns if known is not None and known.status in ("synced", "holdover") else None
+
     def detections(self, now: Instant) -> list[Detection]:
         """Clocks that are faulty or unsynced for no reason that a silence detection gives already."""
         now_ns, excused = now.now_ns, now.silence.hosts

@@ -71,6 +71,10 @@ class DetectConfig:
     clock_grace_s: float = 15.0
     """A clock that has never been synced is reported after this long."""
 
+    hop_s: float = 1.0
+    """Queue and utilisation of each direction of a link are said for spans of this length (``sdf.derived.hop.v1``); 0:
+    never. Shorter spans have fewer probes each, and wider errors."""
+
     update_s: float = 5.0
     """An open finding is repeated with newer evidence at most this often."""
     hold_s: float = 1.0
@@ -83,6 +87,8 @@ class DetectConfig:
             raise ConfigError("detect.excess_release: must be at least detect.excess_windows, which is at least 1")
         if not 0 < self.loss_share < 1 or not 0 < self.loss_false_alarm < 1:
             raise ConfigError("detect.loss_share, detect.loss_false_alarm: must lie between 0 and 1")
+        if self.hop_s != 0 and not 0.2 <= self.hop_s <= 60:
+            raise ConfigError("detect.hop_s: must be 0, or lie between 0.2 and 60")
         if not 0 < self.loss_normal_least <= self.loss_share:
             raise ConfigError("detect.loss_normal_least: must lie between 0 and detect.loss_share")
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.queues.excess import AssessedWindows
 from sdfstream.detect.sessions import Sessions
 from sdfstream.numeric.cusum import PersistenceCusum
 from sdfstream.numeric.moments import EwMoments
@@ -107,6 +108,8 @@ class DelayBaselines:
         """Ticks of quiet deviations that `noise_ns` rests on."""
         self._waiting: list[tuple[Any, ...]] = []
         """Directed path, start of the window, median delay, error bar, when it came."""
+        self.assessed: list[AssessedWindows] = []
+        """Windows of the last tick, with what was normal before them; those that a moving clock explains left out."""
 
     def ensure(self) -> None:
         """Have a row for both directions of every session."""
@@ -142,6 +145,7 @@ class DelayBaselines:
         They wait for the tick because a verdict takes both directions of a path and the noise of all paths, however
         the rows were spread over messages.
         """
+        self.assessed = []
         if not self._waiting:
             return
         number, start_ns, delay, err, seen_ns = _joined(self._waiting)
@@ -167,7 +171,9 @@ class DelayBaselines:
         threshold = np.maximum(absolute, np.maximum(self.config.excess_sigmas * spread, 3.0 * err))
         alone = above / threshold
         score = np.minimum(alone, self._round_trip(number, window_ns, absolute))
-        self.counters.add("unjudged", "clock-moved", int(((alone > 0.5) & (score < 0.5)).sum()))
+        moved = (alone > 0.5) & (score < 0.5)
+        self.counters.add("unjudged", "clock-moved", int(moved.sum()))
+        self._keep(warm & ~moved, number, window_ns, above, err)
         high = score >= 0.5
         t["score"][number] = score
         t["held"][number] = np.where(high, above, t["held"][number])
@@ -181,6 +187,14 @@ class DelayBaselines:
         _learn_normal(self.moments, number[quiet], delay[quiet])
         deviations: Floats = np.abs(delay - mean)[quiet & warm]
         return deviations
+
+    def _keep(self, use: Bools, number: Ints, window_ns: int, above: Floats, err: Floats) -> None:
+        """Note windows for the queues of links (`assessed`)."""
+        number, moments = number[use], self.moments
+        start_ns = np.full(number.size, window_ns)
+        normal = self.table["delay"][number] - above[use]
+        variance, learnt = moments.variance[number], np.minimum(moments.count[number], round(1 / moments.alpha))
+        self.assessed.append(AssessedWindows(number, start_ns, above[use], normal, variance, learnt, err[use]))
 
     def _round_trip(self, number: Ints, window_ns: int, absolute: Floats) -> Floats:
         """Excess of the round trip, in thresholds, for each of these directed paths; infinite where it is not known."""

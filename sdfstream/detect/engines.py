@@ -32,6 +32,7 @@ from sdfstream.detect.miscabled import MiscablingDetector
 from sdfstream.detect.ports import PortDetector
 from sdfstream.detect.presence import Presence
 from sdfstream.detect.producers import ProducerDetector
+from sdfstream.detect.queues.hops import HopEstimates
 from sdfstream.detect.recent import RecentFaults
 from sdfstream.detect.root.pauses import PauseRates
 from sdfstream.detect.root.port_rates import PortRates
@@ -47,7 +48,7 @@ from sdfstream.records.bustime import BusTime
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 
-_YOUNGER: Final = frozenset({"learned", "switch_carriers", "switch_errors"})
+_YOUNGER: Final = frozenset({"learned", "switch_carriers", "switch_errors", "hops"})
 """Engines that a snapshot of before may lack: they begin empty then."""
 
 
@@ -95,6 +96,7 @@ class Engines:
         self.clock_steps = ClockStepDetector()
         self.degraded = DegradedAgents(self.counters)
         self.learned = LearnedCauses(self.counters)
+        self.hops = HopEstimates(self.config, self.delays, self.cabling, self.clocks, self.inband, self.flows)
         self.ledger = Ledger(self.config, self.counters, self.learned)
         self.detectors = self._asked()
         """Name in the ledger, period in 100 ms boundaries, and detector; in the order in which they are asked."""
@@ -156,13 +158,14 @@ class Engines:
         self.jobs.expire(now_ns)
         if self.inband.forget_if_full():
             self.comparison.forget()
+            self.hops.carried.forget()
         self.flows.drop_unused(now_ns - int(self.config.forget_s * NS_PER_S))
         idle = self.sessions.idle(now_ns - int(self.config.forget_s * NS_PER_S))
         if idle.size:
             self.sessions.forget(idle)
             self.liveness.table.reset(idle)
             self.cabling.forget(idle)
-            for engine in (self.delays, self.runs, self.marks):
+            for engine in (self.delays, self.runs, self.marks, self.hops):
                 engine.forget(idle)
             self.counters.add("forgotten", "sessions", idle.size)
 
@@ -209,6 +212,7 @@ class Engines:
             "clocks": self.clocks,
             "clock_steps": self.clock_steps,
             "degraded": self.degraded,
+            "hops": self.hops,
             "ledger": self.ledger,
             "learned": self.learned,
         }

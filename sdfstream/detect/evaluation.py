@@ -52,6 +52,7 @@ class Evaluation:
             if tick % every == 0:
                 instant.found[name] = detector.detections(instant)
                 out += self._report(name, instant.found[name], now_ns)
+        out += self._engines.hops.boundary()
         if tick % _FORGET_EVERY == 0:
             self._engines.forget(now_ns)
         return out

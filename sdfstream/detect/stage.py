@@ -18,7 +18,7 @@ from sdfstream.errors import FormatError
 from sdfstream.numeric import codec
 from sdfstream.records.message import Message, Output
 from sdfstream.records.slices import in_slices
-from sdfstream.records.topics import FINDING, NIC
+from sdfstream.records.topics import FINDING, HOP, NIC
 from sdfstream.records.units import TICK_NS
 from sdfstream.stats import Counters
 
@@ -31,12 +31,13 @@ class DetectStage:
     """All detectors behind one `Stage`.
 
     Reads probe rows, liveness statements, port readings, corrected delays, clock states, topology, jobs and operators'
-    labels (overrides, outcomes); says findings (``sdf.event.finding.v1``) and NIC health (``sdf.state.nic.v1``).
+    labels (overrides, outcomes); says findings (``sdf.event.finding.v1``), NIC health (``sdf.state.nic.v1``), and
+    queue and utilisation of links (``sdf.derived.hop.v1``).
     """
 
     name = "detect"
     reads = Dispatch.reads
-    writes: tuple[str, ...] = (FINDING.name, NIC.name)
+    writes: tuple[str, ...] = (FINDING.name, NIC.name, HOP.name)
 
     def __init__(self, config: DetectConfig | None = None) -> None:
         self.config = config or DetectConfig()

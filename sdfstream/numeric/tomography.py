@@ -11,7 +11,9 @@ such path crosses:
 1. A path is *high* above `HIGH` of its standard errors. A link is *cleared* by quiet paths: by one, or by a tenth of
    those that cross it where they are many (a route that has just moved must not clear a link that it left).
 2. Links that a high path crosses and that are not cleared are *candidates*: non-negative least squares over the paths
-   that cross any (`numeric.nnls`), weights cut where a path disagrees (Huber), a weak prior around 0.
+   that cross any (`numeric.nnls`), weights cut where a path disagrees (Huber), a weak prior around 0. A queue is no
+   constant: each probe's wait scatters by a share of the queue, which all paths together show. The weights go by what
+   is fitted, not by a path's own scatter: the paths that met less of the queue would count for more.
 3. The error is the posterior's standard deviation with the links' own bounds given up, so two links that only the same
    paths cross have an error as large as their delay, whatever was made of it.
 
@@ -41,6 +43,10 @@ HIGH: Final = 3.0
 """Standard errors above which a path's excess is taken for one: a quiet path is above once in 700 times."""
 _CLEARS: Final = 0.1
 """Share of the paths over a link that must be quiet to clear it."""
+_SCATTER_LEAST, _SCATTER_MOST = 0.05, 1.2
+"""Bounds of a wait's standard deviation as a share of its mean: 1 in an M/M/1 queue."""
+_MEDIAN: Final = 0.455
+"""Of the square of a standard normal variable."""
 _HUBER: Final = 2.5
 """Standard errors from which a path's say is cut."""
 _ROUNDS: Final = 4
@@ -60,29 +66,39 @@ class LinkDelays:
     """Paths that cross it."""
 
 
-def link_delays(path: Ints, link: Ints, excess_ns: Floats, err_ns: Floats, links: int) -> LinkDelays:
+@dataclass(frozen=True, slots=True)
+class PathDelays:
+    """What was measured of paths; every array is (paths,)."""
+
+    excess_ns: Floats
+    """Mean delay over what is normal for the path; below 0 by noise."""
+    err_ns: Floats
+    """Its standard error while no queue stands, > 0."""
+    n: Ints
+    """Delays behind it."""
+
+
+def link_delays(path: Ints, link: Ints, measured: PathDelays, links: int) -> LinkDelays:
     """Queueing delays of `links` links.
 
     Parameters
     ----------
     path, link : (crossings,) int64
         A path and a link that it crosses, each pair once; all links of a path.
-    excess_ns : (paths,) float64
-        Delay over what is normal for the path; below 0 by noise.
-    err_ns : (paths,) float64, > 0
-        Its standard error.
+    measured : PathDelays
 
     Examples
     --------
     Two paths share link 1; the first is slow, the second is not:
 
-    >>> y, e = np.array([50e3, 1e3]), np.array([1e3, 1e3])
-    >>> found = link_delays(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 2]), y, e, 3)
+    >>> measured = PathDelays(np.array([50e3, 1e3]), np.array([1e3, 1e3]), np.array([10, 10]))
+    >>> found = link_delays(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 2]), measured, 3)
     >>> (found.delay_ns / 1e3).round(), found.paths
     (array([50.,  0.,  0.]), array([1, 2, 1]))
     """
     paths = np.bincount(link, minlength=links).astype(np.int64)
-    high = excess_ns > HIGH * err_ns
+    err_ns = measured.err_ns
+    high = measured.excess_ns > HIGH * err_ns
     quiet = np.bincount(link, ~high[path], links)
     precision = np.bincount(link, (~high / err_ns**2)[path], links)
     cleared = (quiet > 0) & (quiet >= _CLEARS * paths)
@@ -90,33 +106,42 @@ def link_delays(path: Ints, link: Ints, excess_ns: Floats, err_ns: Floats, links
     err = np.where(cleared, 1.0 / np.sqrt(np.maximum(precision, 1e-30)), np.nan)
     candidate = (paths > 0) & ~cleared
     if 0 < int(candidate.sum()) <= _MOST:
-        delay[candidate], err[candidate] = _shared_out(path, link, excess_ns, err_ns, candidate)
+        delay[candidate], err[candidate] = _shared_out(path, link, measured, candidate)
     return LinkDelays(delay, err, paths)
 
 
-def _shared_out(path: Ints, link: Ints, excess_ns: Floats, err_ns: Floats, candidate: Bools) -> tuple[Floats, Floats]:
+def _shared_out(path: Ints, link: Ints, measured: PathDelays, candidate: Bools) -> tuple[Floats, Floats]:
     """(candidates,) delays and standard errors."""
     use = candidate[link]
     number = np.cumsum(candidate) - 1
-    at, row = number[link[use]], path[use]
-    n = int(candidate.sum())
+    there, row = np.unique(path[use], return_inverse=True)
+    at, n = number[link[use]], int(candidate.sum())
+    y, err = measured.excess_ns[there], measured.err_ns[there]
+    windows = np.maximum(measured.n[there], 1)
     least = np.full(n, np.inf)
-    np.minimum.at(least, at, (excess_ns + HIGH * err_ns)[row])
+    np.minimum.at(least, at, np.abs(y[row]) + HIGH * err[row])
     prior = 1.0 / np.maximum(least, 1e3) ** 2
     first, second, pair_row = _pairs(row, at)
-    weight = 1.0 / err_ns**2
-    there = np.unique(row)
-    x = np.zeros(n)
-    gram = np.empty((n, n))
+    x, gram, weight, variance = np.zeros(n), np.eye(n), 1.0 / err**2, err**2
     for turn in range(_ROUNDS):
         gram = np.bincount(first * n + second, weight[pair_row], n * n).reshape(n, n).astype(np.float64)
         gram[np.arange(n), np.arange(n)] += prior
-        moment = np.bincount(at, (weight * excess_ns)[row], n).astype(np.float64)
-        x = nonnegative_least_squares(gram, moment)
+        x = nonnegative_least_squares(gram, np.bincount(at, (weight * y)[row], n).astype(np.float64))
         if turn < _ROUNDS - 1:
-            off = np.abs(excess_ns - np.bincount(row, x[at], excess_ns.size))[there] / err_ns[there]
-            weight[there] = np.minimum(1.0, _HUBER / np.maximum(off, 1e-9)) / err_ns[there] ** 2
+            fit = np.bincount(row, x[at], there.size).astype(np.float64)
+            variance = err**2 + _scatter(y - fit, fit, err, windows) ** 2 * fit**2 / windows
+            off = np.abs(y - fit) / np.sqrt(variance)
+            weight = np.minimum(1.0, _HUBER / np.maximum(off, 1e-9)) / variance
     return x, np.sqrt(np.maximum(np.diag(np.linalg.inv(gram)), 0.0))
+
+
+def _scatter(rest: Floats, fit: Floats, err: Floats, windows: Ints) -> float:
+    """Standard deviation of a wait as a share of its mean, by what is left of the paths with a queue."""
+    queued = fit > HIGH * err
+    if not queued.any():
+        return _SCATTER_LEAST
+    typical = float(np.median(((rest**2 - err**2) * windows / np.maximum(fit, 1.0) ** 2)[queued])) / _MEDIAN
+    return float(np.clip(np.sqrt(max(typical, 0.0)), _SCATTER_LEAST, _SCATTER_MOST))
 
 
 def _pairs(row: Ints, at: Ints) -> tuple[Ints, Ints, Ints]:

@@ -1,7 +1,7 @@
 """Every topic on the bus: its name, its form and, for bulk topics, its columns with units.
 
-``schemas/topics.md`` and ``schemas/*.schema.json`` are generated from this file (``make schemas``); a test
-keeps them equal. A field is never removed or re-used: a change is a new field, or a new version of the topic.
+``schemas/`` is generated from this file (``make schemas``; a test keeps the two equal). A field is never removed or
+re-used: a change is a new field, or a new version of the topic.
 """
 
 from __future__ import annotations
@@ -11,12 +11,9 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-NAME: Final = pa.dictionary(pa.int32(), pa.utf8())
-"""How names travel: dictionary<int32, utf8>, complete in every message (no delta dictionaries)."""
-
-
-def _column(name: str, kind: pa.DataType, doc: str, *, unit: str = "", null: bool = False) -> pa.Field:
-    return pa.field(name, kind, nullable=null, metadata={"unit": unit, "doc": doc})
+from sdfstream.records.field import NAME as NAME
+from sdfstream.records.field import column as _column
+from sdfstream.records.hop_columns import HOP_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +322,13 @@ QP_WINDOW: Final = Topic(
     ),
 )
 
+HOP: Final = Topic(
+    "sdf.derived.hop.v1",
+    "Queue and utilisation of one direction of a link, by probes, ports and queue pairs: one row per span (1 s).",
+    "fabric",
+    HOP_COLUMNS,
+)
+
 LIVENESS: Final = Topic(
     "sdf.raw.liveness.v1",
     "An agent's own judgement of its paths, published at once: which fell silent, which came back. Every second a sign "
@@ -382,7 +386,7 @@ CHECKPOINT: Final = Topic(
     archived=False,
 )
 
-_BULK: Final = (PROBE, PORT, QP, LIVENESS, CLOCK, OWD, EDGE, ESTIMATE, ANOMALY, QP_WINDOW)
+_BULK: Final = (PROBE, PORT, QP, LIVENESS, CLOCK, OWD, EDGE, ESTIMATE, ANOMALY, QP_WINDOW, HOP)
 _RARE: Final = (NIC, TOPOLOGY, MESH, JOB, FINDING, COMMAND, OUTCOME, OVERRIDE)
 TOPICS: Final[dict[str, Topic]] = {t.name: t for t in (*_BULK, *_RARE)}
 

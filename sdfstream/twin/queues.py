@@ -41,6 +41,9 @@ class Cell:
     """Share of packets marked."""
     loss: Float64s
     queue_bytes: Float64s
+    """Standing queue."""
+    random_bytes: Float64s
+    """Mean of the random queue besides."""
     busy: Float64s
     """Share of the speed in use."""
     paused: Float64s
@@ -86,11 +89,12 @@ class Queues:
         self._pauses(routes, routes_id, now, speed)
         served = np.minimum(load, 1.0) * usable / speed
         idle = np.maximum(1 - np.minimum(load, 0.98), 0.02)
-        random_ns = np.where(speed < 1e17, np.minimum(load, 0.98) / idle * MTU_BITS / usable * 1e9, 0.0)
+        random_bits = np.where(speed < 1e17, np.minimum(load, 0.98) / idle * MTU_BITS, 0.0)
+        random_ns = random_bits / usable * 1e9
         stuck_ns = np.where(now.stuck, 2e6, 0.0) + self._paused * 100e3
         delay_ns = q / usable * 1e9 + stuck_ns
         delay_ns[-1] = mark[-1] = served[-1] = 0.0
-        return Cell(delay_ns, random_ns, mark, now.loss, q / 8, served, self._paused.copy(), got)
+        return Cell(delay_ns, random_ns, mark, now.loss, q / 8, random_bits / 8, served, self._paused.copy(), got)
 
     def _pauses(self, routes: Int64s, routes_id: int, now: Conditions, speed: Float64s) -> None:
         """A direction whose queue is over the threshold pauses those that feed it."""

@@ -17,9 +17,10 @@ from sdfstream.twin.simulation import Twin
 
 _LINKS = pa.schema(
     [
-        pa.field("at_ns", pa.int64(), metadata={"unit": "ns since epoch", "doc": "begin of the second, true time"}),
+        pa.field("at_ns", pa.int64(), metadata={"unit": "ns since epoch", "doc": "begin of the 100 ms, true time"}),
         pa.field("link", pa.dictionary(pa.int32(), pa.utf8()), metadata={"unit": "", "doc": "direction a->b"}),
-        pa.field("queue_bytes", pa.float32(), metadata={"unit": "bytes", "doc": "standing queue, mean of the second"}),
+        pa.field("queue_bytes", pa.float32(), metadata={"unit": "bytes", "doc": "standing queue, mean"}),
+        pa.field("random_bytes", pa.float32(), metadata={"unit": "bytes", "doc": "random queue besides, mean"}),
         pa.field("utilisation", pa.float32(), metadata={"unit": "1", "doc": "share of the speed in use, mean"}),
     ]
 )
@@ -58,12 +59,13 @@ def write_truth(twin: Twin, directory: Path) -> None:
     with pa.ipc.new_stream(str(directory / "links.arrows"), _LINKS) as stream:
         names = arrow.text(twin.fabric.names)
         n = len(twin.fabric.names)
-        for at_ns, queue, busy in twin.links:
+        for truth in twin.links:
             columns = [
-                arrow.column(np.full(n, twin.start_ns + at_ns), pa.int64()),
+                arrow.column(np.full(n, twin.start_ns + truth.at_ns), pa.int64()),
                 arrow.coded(np.arange(n, dtype=np.int32), names),
-                pa.array(queue.astype(np.float32)),
-                pa.array(busy.astype(np.float32)),
+                pa.array(truth.queue_bytes.astype(np.float32)),
+                pa.array(truth.random_bytes.astype(np.float32)),
+                pa.array(truth.busy.astype(np.float32)),
             ]
             stream.write_batch(pa.RecordBatch.from_arrays(columns, schema=_LINKS))
 

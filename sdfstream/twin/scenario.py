@@ -67,6 +67,8 @@ class KnownSpec:
     """The topology file."""
     traces: bool = True
     counters: bool = True
+    flows: bool = False
+    """Every flow is told of and traced, as a queue pair is."""
     retrace_s: float = 4.0
     """A changed route is traced anew after so long."""
 

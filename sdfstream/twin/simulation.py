@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -19,11 +19,26 @@ from sdfstream.twin.jobs import TwinJobs
 from sdfstream.twin.load import FluidFlows
 from sdfstream.twin.probing import ProbeMesh, Prober
 from sdfstream.twin.queues import CELL_NS, Cell, Queues
+from sdfstream.twin.reported_flows import ReportedFlows
 
 if TYPE_CHECKING:
     from sdfstream.twin.scenario import TwinScenario
 
 _TRACE_NS: Final = 60 * NS_PER_S
+LINKS_NS: Final = 100 * NS_PER_MS
+
+
+class LinkTruth(NamedTuple):
+    """What was true of every link direction; arrays are (links,)."""
+
+    at_ns: int
+    """Begin, true time since the start."""
+    queue_bytes: Float64s
+    """Standing queue."""
+    random_bytes: Float64s
+    """Mean of the random queue that packets meet besides."""
+    busy: Float64s
+    """Share of the speed in use."""
 
 
 class Twin:
@@ -52,15 +67,17 @@ class Twin:
         self.prober = Prober(self.sessions, phase_ns, draws[4])
         self.agents = Agents(self.sessions, self.clocks, phase_ns, self.outbox)
         self.jobs = TwinJobs(self.load, self.agents, draws[6])
-        self.links: list[tuple[int, Float64s, Float64s]] = []
-        """(true time since the start, queue bytes, share of the speed in use) per link direction, means of a second."""
-        self._sums: tuple[Float64s, Float64s, int] | None = None
+        self.reported = ReportedFlows(self.load, self.agents) if scenario.known.flows else None
+        self.links: list[LinkTruth] = []
+        """What was true of every link direction, means of `LINKS_NS`."""
+        self._sums: tuple[Float64s, Float64s, Float64s, int] | None = None
         self._cells: list[tuple[Cell, Float64s, faults.Conditions]] = []
         self._first_cell = 0
         self._flow_routes = self.fabric.routes(self.load.src, self.load.dst, self.load.hashes)
         self._routing: tuple[Any, Any] = (frozenset(), ())
         self._routes_id = 0
         self._retrace: list[tuple[int, list[int]]] = []
+        self._retrace_flows: list[tuple[int, list[int]]] = []
 
     def messages(self) -> Iterator[Message]:
         """Everything that enters the bus, in order."""
@@ -69,6 +86,7 @@ class Twin:
             self.outbox.put(0, TOPOLOGY, "twin", event)
         if self.scenario.known.traces:
             self._retrace.append((NS_PER_S, list(range(len(self.sessions)))))
+            self._retrace_flows.append((NS_PER_S, list(range(self.load.src.size))))
         end_ns = round(self.seconds * 1e9)
         for begin_ns in range(0, end_ns, self.block_ns):
             self._block(begin_ns, begin_ns + self.block_ns)
@@ -89,6 +107,10 @@ class Twin:
             self.agents.read_ports(begin_ns, until_ns, now.ports, silent, late_s)
         if self.load.jobs:
             self.jobs.publish(begin_ns, until_ns, silent)
+        if self.reported is not None:
+            mine = range(begin_ns // CELL_NS, until_ns // CELL_NS)
+            self.reported.publish([self._cells[n - self._first_cell][0].got for n in mine], until_ns, silent)
+        elif self.load.jobs:
             for number in range(begin_ns // CELL_NS, until_ns // CELL_NS, 2):
                 cell, asked, then = self._cells[number - self._first_cell]
                 self.jobs.chunks(cell, asked, self._flow_routes, number * CELL_NS, then.inband_us, silent)
@@ -103,6 +125,9 @@ class Twin:
         while self._retrace and self._retrace[0][0] <= until_ns:
             at_ns, numbers = self._retrace.pop(0)
             self.agents.trace(numbers, max(at_ns, until_ns), dead, now.down | now.mute)
+        while self.reported is not None and self._retrace_flows and self._retrace_flows[0][0] <= until_ns:
+            at_ns, numbers = self._retrace_flows.pop(0)
+            self.reported.trace(self._flow_routes, numbers, max(at_ns, until_ns), now.down | now.mute)
 
     def _advance(self, begin_ns: int, until_ns: int) -> None:
         """Cells up to `until_ns`; those before `begin_ns` are forgotten."""
@@ -132,16 +157,20 @@ class Twin:
         self._routing = wanted
         self.fabric.salts = dict(now.salts)
         moved = self.sessions.reroute(at_ns, sorted(now.away))
-        self._flow_routes = self.fabric.routes(self.load.src, self.load.dst, self.load.hashes, sorted(now.away))
+        before, away = self._flow_routes, sorted(now.away)
+        self._flow_routes = self.fabric.routes(self.load.src, self.load.dst, self.load.hashes, away)
         self._routes_id += 1
         if self.scenario.known.traces:
+            shifted = np.flatnonzero((before != self._flow_routes).any(axis=1)).tolist()
+            self._retrace_flows.append((at_ns + round(self.scenario.known.retrace_s * 1e9), shifted))
             self._retrace.append((at_ns + round(self.scenario.known.retrace_s * 1e9), moved.tolist()))
             self._retrace.sort(key=lambda x: x[0])
 
     def _remember(self, number: int, cell: Cell) -> None:
-        queue, busy, n = self._sums or (np.zeros_like(cell.queue_bytes), np.zeros_like(cell.busy), 0)
-        queue, busy, n = queue + cell.queue_bytes, busy + cell.busy, n + 1
-        self._sums = (queue, busy, n)
-        if n == NS_PER_S // CELL_NS:
-            self.links.append(((number + 1) * CELL_NS - NS_PER_S, (queue / n)[:-1], (busy / n)[:-1]))
+        queue, random, busy, n = self._sums or (*np.zeros((3, cell.busy.size)), 0)
+        queue, random, busy, n = queue + cell.queue_bytes, random + cell.random_bytes, busy + cell.busy, n + 1
+        self._sums = (queue, random, busy, n)
+        if n == LINKS_NS // CELL_NS:
+            means = ((column / n)[:-1] for column in (queue, random, busy))
+            self.links.append(LinkTruth((number + 1) * CELL_NS - LINKS_NS, *means))
             self._sums = None

@@ -19,7 +19,7 @@ from sdfstream.archive.writer_io import Archive
 from sdfstream.records.message import Message
 from sdfstream.stats import Counters
 from tests.fixtures.leafspine import EPOCH
-from tests.fixtures.recount import clocks, exchanges, links, paths, plans, queue_pairs, statements
+from tests.fixtures.recount import clocks, exchanges, hops, links, paths, plans, queue_pairs, statements
 from tests.fixtures.recount.frames import Frames
 from tests.fixtures.recount.world import messages
 
@@ -68,6 +68,7 @@ VIEWS = (
     View("v_host_edge", exchanges.host_edges, ("nic_clock", "system_at_ns"), _ns("system_at", "nic_at")),
     View("v_freshness", exchanges.freshness, ("what", "host", "minute"), (_s("minute"),), ("p50_ms", "p99_ms")),
     View("v_qp", queue_pairs.seconds, ("job", "qp", "second"), (_WHOLE_SECOND,)),
+    View("v_hops", hops.minutes, ("direction", "minute"), (_s("minute"),)),
     View("v_job_throughput", queue_pairs.jobs, ("job", "second"), (_WHOLE_SECOND,)),
     View("v_gains", queue_pairs.gains, ("id",)),
     View(

@@ -5,10 +5,10 @@ topic                         taken by
 ============================  =======================================================================================
 ``sdf.raw.probe.v1``          sessions, marks, liveness, loss runs; bus time, presence and producers of the sending host
 ``sdf.raw.liveness.v1``       liveness; bus time, presence and producers of the agent's host; degraded agents
-``sdf.raw.port.v1``           presence (port states), flaps, ports; of a switch: its ports, pauses of NICs
+``sdf.raw.port.v1``           presence (port states), flaps, ports, hops; of a switch: its ports, pauses of NICs
 ``sdf.derived.owd.v1``        delays
 ``sdf.state.clock.v1``        clocks, clock steps
-``sdf.derived.qp.v1``         in-band
+``sdf.derived.qp.v1``         in-band, hops
 ``sdf.state.topology.v1``     cabling (declared, or a traced path), flows, miscabled, producers
 ``sdf.state.job.v1``          jobs
 ``sdf.control.override.v1``   learned causes (labels that operators ask for)
@@ -64,7 +64,7 @@ class Dispatch:
         self._flaps, self._ports, self._recent = engines.flaps, engines.ports, engines.recent
         self._pauses, self._rates = engines.pauses, engines.rates
         self._switch_carriers, self._switch_errors = engines.switch_carriers, engines.switch_errors
-        self._completeness = engines.completeness
+        self._completeness, self._hops = engines.completeness, engines.hops
         self._degraded = engines.degraded
         self._cabling, self._flows, self._miscabled = engines.cabling, engines.flows, engines.miscabled
         self._producers = engines.producers
@@ -139,6 +139,7 @@ class Dispatch:
         self._ports.take(batch, at_ns)
         self._pauses.take(batch, read_ns)
         self._rates.take(batch, read_ns)
+        self._hops.take_ports(batch)
 
     def _take_clocks(self, message: Message, batch: pa.RecordBatch) -> None:
         self._clocks.take(batch, message.bus_at_ns)

@@ -26,6 +26,7 @@ class WindowIntake:
 
     def __init__(self, engines: Engines, made_ns: Callable[[Message, int | None], int]) -> None:
         self._counters, self._inband, self._made_ns = engines.counters, engines.inband, made_ns
+        self._hops = engines.hops
 
     def take(self, messages: Sequence[Message]) -> None:
         """Take messages that entered the bus within one slice."""
@@ -51,4 +52,5 @@ class WindowIntake:
     def _take(self, batch: pa.RecordBatch, messages: Sequence[Message]) -> None:
         windows, newest_ns = self._inband.read(batch), newest_of_each(batch, messages)
         made_ns = np.fromiter(map(self._made_ns, messages, newest_ns), np.int64, len(messages))
+        self._hops.take_windows(windows, batch)
         self._inband.take(windows, made_ns.repeat([m.rows for m in messages]))

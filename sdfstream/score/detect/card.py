@@ -10,6 +10,7 @@ import numpy as np
 
 from sdfstream.score.detect.confusion import calibration, matrix
 from sdfstream.score.detect.facts import GRAY, HARD, FaultFact, RunFacts
+from sdfstream.score.detect.hops import HopSums
 
 _DAY_S: Final = 86_400.0
 
@@ -22,7 +23,9 @@ def card(runs: Sequence[RunFacts]) -> dict[str, Any]:
     ``grouping_ari`` is the median over the runs, ``confusion`` counts faults by their class and the class told,
     ``calibration`` has the share of findings that were true by the probability that they stated (`confusion`).
     Delays run from the fault to the first finding tied to it, path symptoms included. ``closed_early`` and
-    ``empty_evidence`` are numbers of findings. What the pipeline has no topic for (queues, utilisation) is null.
+    ``empty_evidence`` are numbers of findings. Of queues and utilisations (``sdf.derived.hop.v1``, `hops`): root mean
+    squared errors over all rows, of queues also over those whose queue stood (``standing_rmse_bytes``), and the share
+    whose truth lies within two of the stated errors (``queue_within``); ``hops`` has them by scenario.
     """
     faults = [fault for run in runs for fault in run.faults]
     alarms, wrong = sum(run.alarms for run in runs), sum(len(run.false_alarms) for run in runs)
@@ -37,14 +40,17 @@ def card(runs: Sequence[RunFacts]) -> dict[str, Any]:
         "gray_delay_p99_s": delay(faults, GRAY),
         "false_alarms": wrong,
         "false_alarms_per_day": round(wrong / days, 2) if days else None,
-        "queue_rmse_bytes": None,
-        "utilisation_rmse": None,
+        **_hops(runs),
         "grouping_ari": _median([run.grouping_ari for run in runs]),
         "closed_early": sum(f.closed_early for f in faults),
         "empty_evidence": sum(len(run.empty_evidence) for run in runs),
         "findings_per_root": _share(sum(f.findings for f in faults), sum(f.found for f in faults)),
         "confusion": matrix((f.kind, f.reported_class) for f in faults),
         "calibration": calibration([one for run in runs for one in run.stated]),
+        "hops": {
+            name: _hops([run for run in runs if run.scenario == name])
+            for name in sorted({run.scenario for run in runs if run.hops.queues or run.hops.uses})
+        },
         "with_map": _half(runs, blind=False),
         "without_map": _half(runs, blind=True),
         "per_fault": {
@@ -95,6 +101,23 @@ def delay(faults: Iterable[FaultFact], kinds: Iterable[str]) -> float | None:
     wanted = set(kinds)
     delays = [f.delay_s for f in faults if f.kind in wanted and f.delay_s is not None]
     return round(float(np.percentile(delays, 99)), 3) if delays else None
+
+
+def _hops(runs: Sequence[RunFacts]) -> dict[str, Any]:
+    whole = HopSums()
+    for run in runs:
+        whole = whole.plus(run.hops)
+    return {
+        "queue_rmse_bytes": _root(whole.bytes2, whole.queues, 0),
+        "queue_rmse_us": _root(whole.ns2 / 1e6, whole.queues, 2),
+        "standing_rmse_bytes": _root(whole.standing_bytes2, whole.standing, 0),
+        "queue_within": _share(whole.within, whole.queues),
+        "utilisation_rmse": _root(whole.share2, whole.uses, 4),
+    }
+
+
+def _root(squares: float, n: int, digits: int) -> float | None:
+    return round(float(np.sqrt(squares / n)), digits) if n else None
 
 
 def _median(values: Iterable[float | None]) -> float | None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from sdfstream.records.units import NS_PER_S
 from sdfstream.score.alarms import closed_early
 from sdfstream.score.detect.confusion import MISSED, TELEMETRY, Stated, reported_class
+from sdfstream.score.detect.hops import HopSums
 from sdfstream.score.detect.inferred import in_truth, is_inferred
 from sdfstream.score.location import LocationMatch, ends, locate
 from sdfstream.score.match import FaultOutcome, match
@@ -91,6 +92,8 @@ class RunFacts:
     """What each finding above info stated, telemetry's left out."""
     grouping_ari: float | None = None
     """Of the NICs that share a leaf by measured delays, against the truth."""
+    hops: HopSums = field(default_factory=HopSums)
+    """Errors of queues and utilisations."""
     empty_evidence: list[str] = field(default_factory=list)
     """Kind and subject of findings of which a statement has no evidence above what is normal."""
 

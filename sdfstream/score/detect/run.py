@@ -13,6 +13,7 @@ from sdfstream.records.units import NS_PER_S
 from sdfstream.runtime.replay import replay
 from sdfstream.score.detect.facts import RunFacts, facts
 from sdfstream.score.detect.grouping import MeasuredGroups
+from sdfstream.score.detect.hops import HopTruth
 from sdfstream.settings import Settings
 from sdfstream.twin.recording_io import fabric_truth, route_truth
 from sdfstream.twin.scenario import read
@@ -30,22 +31,24 @@ def run(path: Path, seed: int, settings: Settings) -> RunFacts:
     scenario = read(path)
     twin = Twin(scenario, seed, str(path))
     groups = MeasuredGroups(_end_ns(twin) - GROUPED_NS)
-    said = statements(twin, settings, groups)
+    hops = HopTruth(twin)
+    said = statements(twin, settings, groups, hops)
     truth = [f.truth(twin.start_ns, twin.seconds, twin.fabric.names) for f in twin.faults]
     blind = not scenario.known.topology and not scenario.known.traces
     fabric = fabric_truth(twin)
     made = facts(fabric | {"routes": route_truth(twin)}, truth, said, blind=blind)
+    made.hops = hops.errors().sums()
     made.grouping_ari = groups.against(fabric["leaves"])
     return made
 
 
-def statements(twin: Twin, settings: Settings, groups: MeasuredGroups | None = None) -> list[dict[str, Any]]:
-    """`data` of ``sdf.event.finding.v1``, in order, that the stages make of a twin's messages; `groups` takes all."""
+def statements(twin: Twin, settings: Settings, *watching: MeasuredGroups | HopTruth) -> list[dict[str, Any]]:
+    """`data` of ``sdf.event.finding.v1``, in order, that the stages make of a twin's messages; all are told to some."""
     stages = [stage for stage in pipeline.stages(settings) if stage.name in STAGES]
     found = []
     for message in replay(twin.messages(), stages, twin.start_ns, _end_ns(twin)):
-        if groups is not None:
-            groups.take(message)
+        for one in watching:
+            one.take(message)
         if message.topic == FINDING.name and isinstance(message.body, Event):
             found.append(dict(message.body.data))
     return found

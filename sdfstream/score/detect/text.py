@@ -12,10 +12,11 @@ _COLUMNS: Final = (
     "faults", "recall", "place_at_1", "cause_accuracy", "delay_p50_s", "delay_p99_s", "findings_per_root",
     "closed_early",
 )  # fmt: skip
+_HOPS: Final = ("queue_rmse_bytes", "queue_rmse_us", "standing_rmse_bytes", "queue_within", "utilisation_rmse")
 _SUMMARY: Final = (
     "scenarios", "faults", "precision", "recall", "place_at_1", "inferred", "direction_at_1", "cause_accuracy",
     "hard_delay_p99_s", "gray_delay_p99_s", "false_alarms", "false_alarms_per_day", "closed_early", "empty_evidence",
-    "findings_per_root", "queue_rmse_bytes", "utilisation_rmse", "grouping_ari",
+    "findings_per_root", *_HOPS, "grouping_ari",
 )  # fmt: skip
 
 
@@ -29,7 +30,7 @@ def table(card: Mapping[str, Any]) -> str:
     for kind, figures in card["per_fault"].items():
         said = ", ".join(f"{name} {n}" for name, n in figures["reported"].items())
         lines.append("| " + " | ".join([kind, *(_cell(figures.get(c)) for c in _COLUMNS), said or "–"]) + " |")
-    lines += ["", *_confusion(card["confusion"]), "", *_calibration(card["calibration"])]
+    lines += ["", *_confusion(card["confusion"]), "", *_calibration(card["calibration"]), "", *_hops(card["hops"])]
     for head, key in (("Findings that no fault explains", "wrong"), ("Findings with an empty statement", "empty")):
         lines += ["", f"{head}: {sum(card[key].values())}", *(f"- {text}: {n}" for text, n in card[key].items())]
     return "\n".join([*lines, "", f"Missed: {len(card['missed'])}", *(f"- {text}" for text in card["missed"])])
@@ -40,6 +41,12 @@ def _confusion(matrix: Mapping[str, Mapping[str, int]]) -> list[str]:
     said = [name for name in (*CLASSES, UNKNOWN, MISSED) if any(name in row for row in matrix.values())]
     lines = [f"| class of fault, told as | {' | '.join(said)} |", "|---" * (len(said) + 1) + "|"]
     return lines + [f"| {name} | {' | '.join(str(row.get(s, 0)) for s in said)} |" for name, row in matrix.items()]
+
+
+def _hops(scenarios: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Queues and utilisations of links by scenario."""
+    lines = ["| scenario | " + " | ".join(_HOPS) + " |", "|---" * (len(_HOPS) + 1) + "|"]
+    return lines + [f"| {name} | {' | '.join(_cell(row[h]) for h in _HOPS)} |" for name, row in scenarios.items()]
 
 
 def _calibration(ranges: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sdfstream.numeric.tomography import LinkDelays, link_delays
+from sdfstream.numeric.tomography import LinkDelays, PathDelays, link_delays
 from sdfstream.twin.fabric import FabricShape, TwinFabric, mixed
 
 NOISE_NS = 800.0
@@ -20,7 +20,11 @@ def routes(fabric: TwinFabric, paths: int, rng: np.random.Generator) -> np.ndarr
 
 def solved(route: np.ndarray, links: int, excess_ns: np.ndarray) -> LinkDelays:
     path, hop = np.nonzero(route != links)
-    return link_delays(path, route[path, hop], excess_ns, np.full(len(route), NOISE_NS), links)
+    return link_delays(path, route[path, hop], of(excess_ns, NOISE_NS), links)
+
+
+def of(excess_ns: np.ndarray, err_ns: float) -> PathDelays:
+    return PathDelays(excess_ns, np.full(excess_ns.size, err_ns), np.full(excess_ns.size, 10))
 
 
 @pytest.mark.parametrize("seed", HELD_OUT)
@@ -41,13 +45,13 @@ def test_finds_the_queues_of_a_fabric(seed: int, queues: int) -> None:
 
 def test_says_so_where_only_the_same_paths_cross_two_links() -> None:
     path, link = np.repeat(np.arange(6), 2), np.tile([0, 1], 6)
-    found = link_delays(path, link, np.full(6, 50e3), np.full(6, 1e3), 2)
+    found = link_delays(path, link, of(np.full(6, 50e3), 1e3), 2)
     assert found.delay_ns.sum() == pytest.approx(50e3, rel=0.1)
     assert (found.err_ns > 20e3).all()
 
 
 def test_a_link_without_paths_is_not_known() -> None:
-    found = link_delays(np.array([0]), np.array([0]), np.array([0.0]), np.array([1e3]), 2)
+    found = link_delays(np.array([0]), np.array([0]), of(np.zeros(1), 1e3), 2)
     assert found.delay_ns[0] == 0.0
     assert np.isnan(found.delay_ns[1])
     assert np.isnan(found.err_ns[1])
@@ -59,7 +63,7 @@ def star(excess_ns: np.ndarray) -> LinkDelays:
     n = excess_ns.size
     path, link = np.arange(n).repeat(2), np.stack([np.zeros(n, np.int64), 1 + np.arange(n)], axis=1).ravel()
     path, link = np.concatenate([path, np.arange(n, 2 * n)]), np.concatenate([link, 1 + np.arange(n)])
-    return link_delays(path, link, np.concatenate([excess_ns, np.zeros(n)]), np.full(2 * n, 1e3), n + 1)
+    return link_delays(path, link, of(np.concatenate([excess_ns, np.zeros(n)]), 1e3), n + 1)
 
 
 def test_one_path_that_has_moved_does_not_clear_a_link_of_many() -> None:
@@ -76,5 +80,5 @@ def test_a_path_that_disagrees_has_little_say() -> None:
 
 def test_too_many_candidates_are_left_open() -> None:
     n = 2_000
-    found = link_delays(np.arange(n), np.arange(n), np.full(n, 50e3), np.full(n, 1e3), n)
+    found = link_delays(np.arange(n), np.arange(n), of(np.full(n, 50e3), 1e3), n)
     assert np.isnan(found.delay_ns).all()
