@@ -8,7 +8,7 @@ import pytest
 from sdfstream.bus import codec
 from sdfstream.records import columns
 from sdfstream.records.message import Message, Output
-from sdfstream.records.topics import LIVENESS, PROBE
+from sdfstream.records.topics import LIVENESS, PROBE, QP, TOPOLOGY
 from sdfstream.twin.scenario import parse
 from sdfstream.twin.simulation import Twin
 
@@ -91,12 +91,21 @@ def test_a_dead_link_is_silent_and_heals_by_rerouting() -> None:
 
 def test_a_congested_link_queues_and_marks_where_the_truth_says() -> None:
     twin, messages = run(seconds=6, faults=[{"kind": "congested-link", "at": 1, "direction": "fwd"}])
-    _, queue, busy = twin.links[-1]
+    queue, busy = twin.links[-1].queue_bytes, twin.links[-1].busy
     link = twin.faults[0].links[0]
     assert int(queue.argmax()) == link
     assert queue[link] > 250_000
     assert busy[link] > 0.99
     assert any(3 in m.body.column("ecn_fwd").to_pylist() for m in messages if m.topic == PROBE.name)
+
+
+def test_flows_that_are_reported_carry_what_ports_move() -> None:
+    twin, messages = run(seconds=6, known={"flows": True}, load={"utilisation": 0.3})
+    told = sum(sum(m.body.column("bytes").to_pylist()) for m in messages if m.topic == QP.name)
+    moved = sum(t.busy[: 2 * len(twin.fabric.nics) : 2].sum() for t in twin.links) * twin.fabric.spec.gbps * 1e9 / 80
+    assert told == pytest.approx(moved, rel=0.05)
+    traced = [m.body.data for m in messages if m.topic == TOPOLOGY.name and "protocol" in m.body.data]
+    assert len(traced) == twin.load.src.size
 
 
 def test_a_full_queue_pauses_what_feeds_it() -> None:
