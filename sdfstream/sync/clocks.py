@@ -169,7 +169,7 @@ class MeshClocks:
         moved = np.where(held, b["offset_ns"] - predicted[0], 0.0)
         moved = moved - mesh.medians(moved, self.label, held)
         free, drifted_ns = wander.free_errors(self.label), b["drifted_ns"].copy()
-        alarm = drift.learn(t, b, drift.Correction(moved, predicted[1], predicted[2], free), ticks)
+        alarm = drift.learn(t, b, drift.Correction(moved, predicted[1], predicted[2], free, self.label), ticks)
         if alarm.any():
             # what surprised the sessions so far was the drift
             self.wander.forget(t, alarm)

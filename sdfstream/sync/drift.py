@@ -14,9 +14,15 @@ What the mesh corrects a clock by then measures its drift: a correction :math:`\
 - *Correction.* At an alarm the clock gets the drift, and its state what that drift has made of it since: :math:`v\,a`,
   averaged over the trials by their evidence. Sessions hold the evidence and have to be corrected alike; so the sum of
   all that drifts made of a clock, `drifted`, is published with the estimates, and edges follow it (`edgework`).
+- *Together.* A job's start warms many hosts at once: when a drift set in is common to them, though each has its own.
+  What all clocks of a component show of that instant is put together (`_likely`); once it is clear that many drift,
+  each of them needs less evidence of its own.
+- *Published* offsets contain what a drift that is likely, but no alarm yet, is expected to have made of them
+  (`drift_suspect_ns`, by its probability); no state does.
 - *Afterwards* the drift is refined by every correction, as unsteady as it is large (`_UNSTEADY`). What is not known of
   it counts as wander of the frequency meanwhile.
-- *Bound.* Suspicion that is no alarm yet widens it, by the error that the suspected drift would have caused.
+- *Bound.* Suspicion that is no alarm yet widens it, by the error that the suspected drift would have caused; that many
+  drift is suspected far earlier than it is believed.
 
 While nothing drifts, nothing here touches a state.
 
@@ -47,12 +53,33 @@ _DEAD_S: Final = 2.0
 """After an alarm a clock has none for so long."""
 _DEAD_JUMPED_S: Final = 10.0
 """So long after a jump of its own."""
-_UNSTEADY: Final = 0.1
+_UNSTEADY: Final = 0.06
 """A drift walks by this share of itself per √s."""
 _LASTS_S: Final = 3.0
 """An error of the drift lasts so long before it is corrected: it counts as a random walk of the frequency."""
+_WALKS: Final = 0.6
+"""So much of what is not known of a drift counts as wander. All of it: estimates are noisier than they need be; none:
+filters that are surer than they are right bend what they learn of paths' base delays."""
+_SURE: Final = 0.5
+"""Probability at which a clock is given its drift."""
+_MANY: Final = 0.5
+"""Share of a component's clocks that drift when many do."""
+_LEAST_CLOCKS: Final = 4
+"""Fewer are not many: one packet moves both its clocks."""
+_ONE_MOST: Final = 3.0
+_TOGETHER: Final = 1.25
+"""Logarithm of the odds against it: at 0.25 steady meshes of 8 clocks had a false alarm in about a minute."""
+_PER_CLOCK: Final = 0.125
+"""More for each clock: the errors of neighbours are not independent of each other."""
+_DOUBT_TOGETHER: Final = -1.0
+"""The odds from which the bound widens."""
+_TOGETHER_S: Final = 3.0
+"""So long it is remembered that many drift: the others need no odds of 1,100 to 1 then."""
+_CALM_S: Final = 8.0
+"""So long after that nothing is put together: a false alarm must not bring about the next."""
+_MOST_LOG: Final = 50.0
 _SUSPECT: Final = 1.25
-"""A trial of so many standard deviations begins to widen the bound."""
+"""A trial of so many standard deviations begins to widen the bound; of none, when many drift."""
 _DOUBT: Final = 2.0
 _LEAST_SHARE: Final = 0.1
 _FADE_S: Final = 5.0
@@ -64,7 +91,11 @@ COLUMNS: Final = {
     "drift_lag_ns": np.float64(0.0),
     "drift_lag_ppb": np.float64(0.0),
     "drift_dead_s": np.float64(0.0),
+    # seconds for which it is remembered that many clocks of the component drift since then
+    "drift_together_s": np.float64(0.0),
     "drift_doubt_ns2": np.float64(0.0),
+    # what a drift that is likely, but no alarm yet, is expected to have made of the offset
+    "drift_suspect_ns": np.float64(0.0),
     # random walks until the next tick: of the frequency, ns²/s³, of the phase, ns²/s
     "drift_freq_walk": np.float64(0.0),
     "drift_phase_walk": np.float64(0.0),
@@ -86,10 +117,12 @@ class Correction(NamedTuple):
     offset_skew_cov: Float64s
     free: Float64s
     """Each clock's share of the errors that its gauge leaves free (`wander.free_errors`)."""
+    label: Int64s
+    """Component of each."""
 
 
 class _Found(NamedTuple):
-    """Averages over the trials, by their evidence, of some clocks: lag and drift, and their variances."""
+    """Averages over the trials, by their probability, of some clocks: lag and drift, and their variances."""
 
     drift: Float64s
     drift_var: Float64s
@@ -111,7 +144,8 @@ def predict(t: Table, b: Table, dt: float, silent: Bools) -> None:
     t["drift_lag_ppb"] += dt * known
     drift = b["drift_ppb_s"]
     t["drift_var"] += known * (_UNSTEADY * drift) ** 2 * dt
-    t["drift_dead_s"] = np.maximum(t["drift_dead_s"] - dt, 0.0)
+    for name in ("drift_dead_s", "drift_together_s"):
+        t[name] = np.maximum(t[name] - dt, 0.0)
     if silent.any():
         b["drift_ppb_s"] = np.where(silent, drift * np.exp(-dt / _FADE_S), drift)
 
@@ -124,7 +158,7 @@ def learn(t: Table, b: Table, c: Correction, ticks: int) -> Bools:
     turn = c.offset_skew_cov / predicted * gain
     score = np.where(gain > 0.0, c.offset_ns / predicted, 0.0)
     # where predictions stray anyway, since the clock wanders by more than is known yet, they say less of drifts
-    trust = 1.0 / np.maximum((t["error"] / t["expected_error"]).max(axis=0), 1.0)
+    trust = _trust(t)
     score, info = score * trust, gain / predicted * trust
 
     lag = t["trial_lag_ns"]
@@ -136,10 +170,17 @@ def learn(t: Table, b: Table, c: Correction, ticks: int) -> Bools:
     t["drift_lag_ppb"] -= turn * t["drift_lag_ns"]
     t["drift_lag_ns"] *= 1.0 - gain
     _correct(b, slice(None), by, t["drift_lag_ns"] * by, t["drift_lag_ppb"] * by)
-    alarm = _decide(t, b, share)
+    alarm = _decide(t, b, share, c.label)
     if ticks % _TICKS_PER_TRIAL == 0:
         _begin(t, ticks // _TICKS_PER_TRIAL % _TRIALS)
     return alarm
+
+
+def _trust(t: Table) -> Float64s:
+    """(clocks,) how much corrections are believed; the middle horizon, for the longest is a single test at first."""
+    ratio = np.sort(t["error"] / t["expected_error"], axis=0)[len(t["error"]) // 2]
+    result: Float64s = 1.0 / np.maximum(ratio, 1.0)
+    return result
 
 
 def forget(t: Table, b: Table, jumped: Bools, label: Int64s) -> None:
@@ -149,6 +190,7 @@ def forget(t: Table, b: Table, jumped: Bools, label: Int64s) -> None:
         t[name][:, shaken] = 0.0
     for name in COLUMNS:
         t[name][jumped] = 0.0
+    t["drift_suspect_ns"][shaken] = 0.0
     b["drift_ppb_s"][jumped] = 0.0
     dead_s = np.where(shaken, np.maximum(t["drift_dead_s"], _DEAD_S), t["drift_dead_s"])
     t["drift_dead_s"] = np.where(jumped, _DEAD_JUMPED_S, dead_s)
@@ -170,46 +212,92 @@ def _refined(t: Table, share: Float64s, score: Float64s, info: Float64s) -> Floa
     return result
 
 
-def _decide(t: Table, b: Table, share: Float64s) -> Bools:
-    """Alarms, and how much the bounds widen meanwhile."""
+def _decide(t: Table, b: Table, share: Float64s, label: Int64s) -> Bools:
+    """Alarms, and what is suspected meanwhile."""
     score, info = t["trial_score"], t["trial_info"]
     usual = _USUAL * _USUAL
     variance = share / (info + share / usual)
     drift = variance / share * score
     square = score * drift / share
-    evidence = np.where(t["trial_on"] > 0.0, 0.5 * (square - np.log1p(info * usual / share)), -np.inf)
-    best = np.maximum(evidence.max(axis=0), 0.0)
-    weight = np.exp(evidence - best)
-    total = weight.sum(axis=0)
-    alarm: Bools = np.log(np.maximum(total, 1e-300)) + best > _ALARM + np.log(_TRIALS)
-    alarm &= t["drift_dead_s"] <= 0.0
-    over = np.maximum(np.sqrt(square) - _SUSPECT, 0.0)
+    on = t["trial_on"] > 0.0
+    evidence = np.where(on, 0.5 * (square - np.log1p(info * usual / share)), -np.inf)
+    since = t["drift_together_s"]
+    alone = np.where(since > _CALM_S, 0.0, _ALARM)
+    calm = _pooled((since > 0.0).astype(np.float64)[None], label)[0] == 0.0
+    likely = _likely(evidence, on & calm, share, label, alone)
+    t["drift_together_s"] = np.where(likely.together, _CALM_S + _TOGETHER_S, since)
+    found = _averages(likely.drifts, drift, variance, t["trial_lag_ns"], t["trial_lag_ppb"])
+    alarm: Bools = (likely.drifts.sum(axis=0) > _SURE) & (t["drift_dead_s"] <= 0.0)
+    over = np.maximum(np.sqrt(square) - np.where(since > 0.0, _SUSPECT, _SUSPECT * (1.0 - likely.doubt)), 0.0)
     t["drift_doubt_ns2"] = _DOUBT * (t["trial_lag_ns"] ** 2 * variance * over * over).max(axis=0)
+    t["drift_doubt_ns2"] += (likely.doubted * t["trial_lag_ns"] ** 2 * (variance + drift * drift)).sum(axis=0)
+    t["drift_suspect_ns"] = found.offset_ns
     t["drift_freq_walk"] = t["drift_phase_walk"] = 0.0
     hit = np.flatnonzero(alarm)
     if hit.size:
-        pick = weight[:, hit] / total[hit], drift[:, hit], variance[:, hit]
-        found = _averages(*pick, t["trial_lag_ns"][:, hit], t["trial_lag_ppb"][:, hit])
-        sound = np.abs(found.drift) < _MOST * _USUAL
-        _take_up(t, b, hit[sound], _Found._make(column[sound] for column in found))
+        sound = hit[np.abs(found.drift[hit]) < _MOST * _USUAL]
+        _take_up(t, b, sound, _Found._make(column[sound] for column in found))
         for name in WIDE_COLUMNS:
             t[name][:, hit] = 0.0
+        for name in ("drift_suspect_ns", "drift_doubt_ns2"):
+            t[name][hit] = 0.0
     t["drift_doubt_ns2"] += t["drift_lag_ns"] ** 2 * t["drift_var"]
-    t["drift_freq_walk"] += _LASTS_S * (t["drift_var"] + (2.0 * _UNSTEADY * b["drift_ppb_s"]) ** 2)
+    t["drift_freq_walk"] += _LASTS_S * (_WALKS * t["drift_var"] + (2.0 * _UNSTEADY * b["drift_ppb_s"]) ** 2)
     return alarm
 
 
+class _Likely(NamedTuple):
+    """Probability that each clock's drift set in at each trial, (trials, clocks)."""
+
+    drifts: Float64s
+    doubted: Float64s
+    """The same for the bound: more ready to believe that many drift."""
+    together: Bools
+    """(clocks,) many clocks of its component drift: that is believed."""
+    doubt: Float64s
+    """(clocks,) probability that many drift, for the bound."""
+
+
+def _likely(evidence: Float64s, on: Bools, share: Float64s, label: Int64s, alone: Float64s) -> _Likely:
+    """A drift sets in on one clock alone, or on many of a component at once, as at a job's start.
+
+    Then `_MANY` of them drift, and what all of them show of the instant is put together; one clock counts for
+    `_ONE_MOST` at most. `alone` (clocks,): logarithm of the odds against a drift of one clock alone.
+    """
+    ratio = np.exp(np.minimum(evidence, _MOST_LOG))
+    own = ratio * np.exp(-alone) / _TRIALS
+    own /= 1.0 + own.sum(axis=0)
+    mixed = 1.0 - _MANY + _MANY * ratio
+    clocks = np.bincount(label, minlength=label.size)[label]
+    each = np.where(on, np.log(mixed), 0.0)
+    pooled = _pooled(share * np.minimum(each, _ONE_MOST), label) - _PER_CLOCK * clocks
+    given, found = _MANY * ratio / mixed, []
+    for odds in (_TOGETHER, _DOUBT_TOGETHER):
+        common = np.exp(np.minimum(pooled - odds, _MOST_LOG)) / _TRIALS
+        found.append(np.where(clocks >= _LEAST_CLOCKS, common / (1.0 + common.sum(axis=0)), 0.0))
+    believed, doubt = (common.sum(axis=0) for common in found)
+    return _Likely(found[0] * given + (1.0 - believed) * own, found[1] * given, believed > _SURE, doubt)
+
+
+def _pooled(x: Float64s, label: Int64s) -> Float64s:
+    """Sums over each clock's component of `x` (trials, clocks), by clock."""
+    if not label.any():  # one component, as nearly always
+        return np.broadcast_to(x.sum(axis=1)[:, None], x.shape)
+    return np.stack([np.bincount(label, row, label.size)[label] for row in x])
+
+
 def _averages(weight: Float64s, drift: Float64s, variance: Float64s, lag_ns: Float64s, lag_ppb: Float64s) -> _Found:
-    def mean(x: Float64s) -> Float64s:
-        result: Float64s = (weight * x).sum(axis=0)
-        return result
+    """`weight` (trials, clocks): probability of each; what it lacks of one, there is no drift."""
+    total = np.maximum(weight.sum(axis=0), 1e-300)
 
     def both(factor: Float64s | float) -> tuple[Float64s, Float64s]:
         """Mean and variance of a multiple of the drift."""
-        middle = mean(factor * drift)
-        return middle, mean(factor * factor * variance + (factor * drift - middle) ** 2)
+        x = factor * drift
+        middle = (weight * x).sum(axis=0)
+        return middle, (weight * (factor * factor * variance + x * x)).sum(axis=0) - middle * middle
 
-    return _Found(*both(1.0), *both(lag_ns), *both(lag_ppb), mean(lag_ns), mean(lag_ppb))
+    lag = ((weight * x).sum(axis=0) / total for x in (lag_ns, lag_ppb))
+    return _Found(*both(1.0), *both(lag_ns), *both(lag_ppb), *lag)
 
 
 def _take_up(t: Table, b: Table, clock: Int64s, found: _Found) -> None:

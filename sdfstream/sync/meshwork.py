@@ -114,6 +114,7 @@ class MeshWork:
         ahead_ns = float(bus_at_ns - b.origin_ns) - self._lag.earliest - b.at_ns
         ahead_ns = ahead_ns if ahead_ns > LATE_NS else 0.0
         offset_ns, variance = b.ahead(ahead_ns)
+        offset_ns = offset_ns + self.clocks.table["drift_suspect_ns"]
         state = Smoothed(b.at_ns + ahead_ns, offset_ns, b.table["skew_ppb"], variance, np.ones(b.n, np.bool_))
         return [Output(CLOCK.name, "mesh", publish.clock_rows(*self._rows(state, publish.CAUSAL), publish.CAUSAL))]
 

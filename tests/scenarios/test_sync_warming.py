@@ -23,8 +23,8 @@ def test_warming_hosts_are_followed() -> None:
     warming = replace(BY_NAME["warming"], make=worlds.warming_mesh(8, 7, 20, 50), seconds=55)
     found = [run(warming, seed) for seed in (1, 2)]
     print(f"20 ppb/s for 30 s, seeds 1, 2: {found}")
-    assert np.mean([f["p99"] for f in found]) <= 150.0
-    assert np.mean([f["rms"] for f in found]) <= 45.0
+    assert np.mean([f["p99"] for f in found]) <= 130.0
+    assert np.mean([f["rms"] for f in found]) <= 38.0
     assert min(f["covered"] for f in found) >= 0.99
 
 

@@ -47,7 +47,7 @@ class DriftingClocks:
             found = (s.x + s.xx * off, s.g + s.xg * off, s.xx - s.xx**2 * less, s.xg - s.xx * s.xg * less)
             for name, value in zip(STATE, (*found, s.gg - s.xg**2 * less), strict=True):
                 b[name] = value
-            moved = drift.Correction(b["offset_ns"] - s.x, s.xx, s.xg, np.ones(CLOCKS))
+            moved = drift.Correction(b["offset_ns"] - s.x, s.xx, s.xg, np.ones(CLOCKS), np.arange(CLOCKS))
             self.alarms += drift.learn(t, b, moved, self.ticks)
 
     @property
