@@ -177,8 +177,8 @@ def learn(t: Table, b: Table, c: Correction, ticks: int) -> Bools:
 
 
 def _trust(t: Table) -> Float64s:
-    """(clocks,) how much corrections are believed; the middle horizon, for the longest is a single test at first."""
-    ratio = np.sort(t["error"] / t["expected_error"], axis=0)[len(t["error"]) // 2]
+    """(clocks,) how much corrections are believed, by all horizons but the worst (the longest is one test at first)."""
+    ratio = np.sort(t["error"] / t["expected_error"], axis=0)[-2]
     result: Float64s = 1.0 / np.maximum(ratio, 1.0)
     return result
 
