@@ -99,6 +99,14 @@ def test_the_worst_links_are_those_that_only_the_delayed_path_crosses(engine: En
     assert shared == [2, 100.0, 40100.0, 2]
 
 
+def test_a_links_minute_holds_its_worst_queue_with_its_error(engine: Engine) -> None:
+    columns = "direction, spans, queue_ns, worst_queue_ns, worst_queue_err_ns, worst_queue_bytes, utilisation"
+    assert engine.rows(f"SELECT {columns} FROM v_hops") == [
+        ("s1->l1", 2, 40_000.0, 50_000.0, 500.0, 62_500.0, 0.9),
+        ("s1->l1", 1, 0.0, 0.0, 0.0, 0.0, 0.2),
+    ]
+
+
 def test_liveness_has_one_row_per_path(engine: Engine) -> None:
     got = engine.rows("SELECT host, observer, role, path, dscp, state, missed FROM v_liveness")
     assert got == [("h00", "h00/r0", "sender", 50001, 0, "silent", 16)]

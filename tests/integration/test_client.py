@@ -142,7 +142,7 @@ def test_export_takes_a_span_and_a_nic(replayed: Path, tmp_path: Path, capsys: p
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("sdf.raw.nothing.v1",), "there are: sdf.derived.owd.v1"),
+        (("sdf.raw.nothing.v1",), "there are: sdf.derived.hop.v1, sdf.derived.owd.v1"),
         (("v_nothing",), "there are: v_clock"),
         (("owd_1h",), "unfinished aggregates"),
         (("v_clock_1m", "--where", "nic=h00/r0"), "no column that names a NIC"),

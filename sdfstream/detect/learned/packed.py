@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,19 @@ def packed(rows: Iterable[Features]) -> dict[str, Any]:
 def unpacked(saved: Mapping[str, Any]) -> list[dict[str, float]]:
     """What `packed` was given.
 
+    Raises
+    ------
+    ValueError
+        The sizes are not those of the values.
+
+    Examples
+    --------
     >>> unpacked(packed([{"a": 1.0}, {}, {"b": 2.0, "a": 3.0}]))
     [{'a': 1.0}, {}, {'b': 2.0, 'a': 3.0}]
     """
     names = saved["names"]
     pairs = zip([names[n] for n in saved["numbers"].tolist()], saved["values"].tolist(), strict=True)
-    return [{name: value for name, value in (next(pairs) for _ in range(size))} for size in saved["sizes"].tolist()]
+    sizes = saved["sizes"].tolist()
+    if min(sizes, default=0) < 0 or sum(sizes) != len(saved["values"]):
+        raise ValueError("sizes of packed features that are not those of their values")
+    return [dict(islice(pairs, size)) for size in sizes]
