@@ -57,6 +57,23 @@ def locate(target: str, finding: Mapping[str, Any]) -> LocationMatch:
     return best
 
 
+AT_LINKS: frozenset[str] = frozenset({"ecmp-imbalance"})
+"""Kinds of fault whose target is a switch and whose trouble stands at some of its links: either locates it."""
+
+
+def located(fault: Mapping[str, Any], finding: Mapping[str, Any]) -> LocationMatch:
+    """How well `finding` meets the target of `fault` (a line of ``truth/faults.jsonl``).
+
+    >>> fault = {"kind": "ecmp-imbalance", "target": "l0", "links": ["l0->s1"]}
+    >>> located(fault, {"subject": {"type": "link", "id": "l0--s1"}}).name
+    'EXACT'
+    >>> located(fault, {"subject": {"type": "link", "id": "l0--s2"}}).name
+    'NEAR'
+    """
+    elements = [fault["target"], *(fault.get("links", ()) if fault["kind"] in AT_LINKS else ())]
+    return max(locate(str(element), finding) for element in elements)
+
+
 def touched(target: str, finding: Mapping[str, Any]) -> bool:
     """Whether the subject of `finding` is the fault's target or a part of it, or only a path, queue pair or job.
 

@@ -34,7 +34,7 @@ from typing import Any, Final, Literal
 from sdfstream.records.units import NS_PER_S
 from sdfstream.score import alarms as alarm
 from sdfstream.score.alarms import AlarmClass
-from sdfstream.score.location import LocationMatch, locate
+from sdfstream.score.location import LocationMatch, located
 
 Verdict = Literal["right", "near", "wrong", "missed"]
 Data = Mapping[str, Any]
@@ -67,6 +67,7 @@ RIGHT_KINDS: Final[dict[str, frozenset[str]]] = {
     "bursts": frozenset({"congestion", "ecn-marks"}),
     "ecn-mistuned": frozenset({"congestion", "ecn-mistuned"}),
     "ecn-early": frozenset({"ecn-marks"}),
+    "ecmp-imbalance": frozenset({"congestion", "ecn-marks"}),
     "pfc-storm": frozenset({"congestion", "pfc-storm"}),
     "slow-nic": frozenset({"congestion", "slow-nic"}),
     "rocev1": frozenset({"qp-slow", "inband-mismatch"}),
@@ -90,6 +91,7 @@ RELATED_KINDS: Final[dict[str, frozenset[str]]] = {
     "bursts": frozenset({"loss", "qp-slow"}),
     "ecn-mistuned": frozenset({"ecn-marks", "loss", "qp-slow"}),
     "ecn-early": frozenset({"congestion", "qp-slow"}),
+    "ecmp-imbalance": frozenset({"loss", "path-down", "qp-slow"}),
     "pfc-storm": frozenset({"ecn-marks", "path-down", "loss", "qp-slow", "nic-down"}),
     "slow-nic": frozenset({"ecn-marks", "loss", "qp-slow"}),
     "agent-dead": frozenset({"host-silent"}),
@@ -256,7 +258,7 @@ def _weight(fault: Data, statement: Data) -> int:
     seen_at_ns = int(statement["seen_at_ns"])
     if seen_at_ns < int(fault["at_ns"]) - SLACK_NS or (healed is not None and seen_at_ns > int(healed) + GRACE_NS):
         return 0
-    where = locate(str(fault["target"]), statement)
+    where = located(fault, statement)
     kind = _kind_rank(fault, statement)
     if where is LocationMatch.ELSEWHERE or (kind == 0 and where is not LocationMatch.EXACT):
         return 0
@@ -290,7 +292,7 @@ def _credit(outcome: FaultOutcome, statements: Sequence[Data]) -> None:
         delay_ns = max(int(statement["seen_at_ns"]) - at_ns, 0)
         if outcome.first_sign_ns is None or delay_ns < outcome.first_sign_ns:
             outcome.first_sign_ns = delay_ns
-        where = locate(str(outcome.fault["target"]), statement)
+        where = located(outcome.fault, statement)
         verdict = _verdict(outcome.fault, statement, where)
         key = (_ORDER[verdict], -where, delay_ns)
         held_ns = outcome.delay_ns if outcome.delay_ns is not None else 1 << 62

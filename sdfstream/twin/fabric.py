@@ -86,6 +86,8 @@ class TwinFabric:
         self.speed_bps = np.array([s.gbps * 1e9] * len(self.names) + [1e18])
         self.salts: dict[str, int] = {}
         """Switch to a salt of its own, once it hashes anew."""
+        self.polarised: dict[str, float] = {}
+        """Switch to the share of flows that its hash gives one and the same value."""
 
     @property
     def links(self) -> int:
@@ -196,9 +198,35 @@ class TwinFabric:
         if spray is not None:
             turn = (np.arange(members)[None, :] - spray) % members
             return np.asarray(np.where(usable, turn, members + 1).argmin(axis=1), np.int64)
+        share = np.array([self.polarised.get(name, 0.0) for name in switches])
+        if share.any():
+            flow = np.where((flow >> np.uint64(11)) / 2.0**53 < share[at], np.uint64(0), flow)
         salt = np.array([mixed(self.seed, i, self.salts.get(name, 0))[0] for i, name in enumerate(switches)], np.uint64)
         weight = mixed(flow[:, None], salt[at][:, None], np.arange(members)[None, :]).astype(np.float64)
         return np.asarray(np.where(usable, weight, -1.0).argmax(axis=1), np.int64)
+
+    def favourite(self, switch: str) -> int:
+        """The way up that a switch chooses for flows of one value, once its hash is polarised.
+
+        Raises
+        ------
+        KeyError
+            It is no switch with ways up.
+        """
+        if switch in self.leaves:
+            at, switches, ups = self.leaves.index(switch), self.leaves, self.middles or self.tops
+            if self.middles:
+                first = int(self.pod_of[at]) * self.spec.aggregation
+                ups = ups[first : first + self.spec.aggregation]
+        elif switch in self.middles:
+            pod, m = divmod(self.middles.index(switch), self.spec.aggregation)
+            at, switches = pod, self.middles[m :: self.spec.aggregation]
+            ups = self.tops[m :: self.spec.aggregation]
+        else:
+            raise KeyError(switch)
+        all_usable = np.ones((1, len(ups)), np.bool_)
+        chosen = self._choice(all_usable, np.zeros(1, np.uint64), np.array([at]), switches, None)
+        return self.number[f"{switch}->{ups[int(chosen[0])]}"]
 
     # -- what is declared and traced -----------------------------------------------------------------------------------
 

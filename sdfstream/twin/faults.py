@@ -32,7 +32,8 @@ class FaultSpec:
     direction: str = "both"
     """Of a link or NIC: both, fwd (as written; out of the NIC), rev, or random (one of the two)."""
     share: float | None = None
-    """Of packets lost, of capacity left, or of a link's speed that comes in besides; each kind has its default."""
+    """Of packets lost, of capacity left, of a link's speed that comes in besides, or of flows; each kind has its
+    default."""
     reroute_s: float | None = None
     """Switches send their flows over other links after so long; null: never."""
     every_s: float | None = None
@@ -77,6 +78,8 @@ class Conditions:
     """Directions that switches send nothing over."""
     salts: dict[str, int] = field(default_factory=dict)
     """Switches that hash anew."""
+    polarised: dict[str, float] = field(default_factory=dict)
+    """Switches whose hash gives this share of all flows the same value."""
     ports: dict[int, str] = field(default_factory=dict)
     """NIC to the state of its port."""
 
@@ -208,6 +211,10 @@ def _rehash(fault: TwinFault, _: float, now: Conditions, __: TwinFabric) -> None
     now.salts[fault.target] = 1
 
 
+def _polarise(fault: TwinFault, _: float, now: Conditions, __: TwinFabric) -> None:
+    now.polarised[fault.target] = fault.value("share")
+
+
 def _surge(fault: TwinFault, _: float, now: Conditions, __: TwinFabric) -> None:
     now.surge = fault.value("share")
 
@@ -218,7 +225,8 @@ class FaultKind:
 
     about: str
     on: str
-    """link, nic, inbound (a NIC's own ingress), host, switch, leaf, job or fabric."""
+    """link, nic, inbound (a NIC's own ingress), host, switch, leaf, hashing leaf (its links are
+    the uplink that its flows crowd on), job or fabric."""
     act: Callable[[TwinFault, float, Conditions, TwinFabric], None]
     benign: bool = False
     share: float = 1.0
@@ -241,6 +249,7 @@ KINDS: Final[Mapping[str, FaultKind]] = {
     "slow-nic": FaultKind("a NIC moves its data at a share of its speed", "nic", _slow, share=0.1),
     "ecn-mistuned": FaultKind("a congested link marks far too late", "link", _mistune, share=20.0),
     "ecn-early": FaultKind("a link marks packets that hardly waited", "link", _mistune, share=0.001),
+    "ecmp-imbalance": FaultKind("a leaf hashes most flows to one uplink", "hashing leaf", _polarise, share=0.8),
     "rocev1": FaultKind("queue pairs take RoCEv1: 250 µs in band, 10 µs for probes", "job", _inband, us=240.0),
     "clock-step": FaultKind("a host's clock steps", "host", _nothing, us=250.0),
     "agent-dead": FaultKind("an agent publishes nothing more; its reflector answers", "host", _mute),
@@ -291,7 +300,8 @@ def _random_target(on: str, fabric: TwinFabric, crossed: Float64s, rng: np.rando
         busy = [k for k in fair if min(crossed[k], crossed[k + 1]) >= np.median([crossed[j] for j in fair])]
         return fabric.names[int(rng.choice(busy))].replace("->", "--") if busy else fabric.names[0]
     pool = {
-        "nic": fabric.nics, "inbound": fabric.nics, "host": fabric.hosts, "leaf": fabric.leaves, "switch": fabric.tops,
+        "nic": fabric.nics, "inbound": fabric.nics, "host": fabric.hosts, "leaf": fabric.leaves,
+        "hashing leaf": fabric.leaves, "switch": fabric.tops,
     }.get(on, ["fabric"])  # fmt: skip
     return pool[int(rng.integers(len(pool)))]
 
@@ -303,6 +313,8 @@ def _links(on: str, target: str, direction: str, fabric: TwinFabric) -> list[int
         return fabric.directions(target, "rev")
     if on in ("fabric", "job"):
         return []
+    if on == "hashing leaf":
+        return [fabric.favourite(target)]
     if target not in fabric.hosts and target not in (*fabric.leaves, *fabric.middles, *fabric.tops):
         raise KeyError(target)
     return fabric.of_switch(target)

@@ -74,7 +74,7 @@ class Twin:
         self._cells: list[tuple[Cell, Float64s, faults.Conditions]] = []
         self._first_cell = 0
         self._flow_routes = self.fabric.routes(self.load.src, self.load.dst, self.load.hashes)
-        self._routing: tuple[Any, Any] = (frozenset(), ())
+        self._routing: tuple[Any, Any] = (frozenset(), ((), ()))
         self._routes_id = 0
         self._retrace: list[tuple[int, list[int]]] = []
         self._retrace_flows: list[tuple[int, list[int]]] = []
@@ -151,11 +151,12 @@ class Twin:
 
     def _reroute(self, at_ns: int, now: faults.Conditions) -> None:
         """Switches choose anew when a direction is taken away or given back, or one hashes otherwise."""
-        wanted = (frozenset(now.away), tuple(sorted(now.salts.items())))
+        hashing = tuple(sorted(now.salts.items())), tuple(sorted(now.polarised.items()))
+        wanted = (frozenset(now.away), hashing)
         if wanted == self._routing:
             return
         self._routing = wanted
-        self.fabric.salts = dict(now.salts)
+        self.fabric.salts, self.fabric.polarised = dict(now.salts), dict(now.polarised)
         moved = self.sessions.reroute(at_ns, sorted(now.away))
         before, away = self._flow_routes, sorted(now.away)
         self._flow_routes = self.fabric.routes(self.load.src, self.load.dst, self.load.hashes, away)

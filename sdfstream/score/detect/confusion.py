@@ -1,7 +1,7 @@
 """Which class of fault is told as which, and how often what was stated with a probability was true.
 
-Classes are those that an operator acts upon differently (M14 of the promises): a queue, something broken, something set
-wrongly, a host, or our own telemetry.
+Classes are those that an operator acts upon differently (M14 of the promises): a queue, flows badly spread,
+something broken, something set wrongly, a host, or our own telemetry.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-CONGESTION, HARDWARE, CONFIGURATION, HOST, TELEMETRY = "congestion", "hardware", "configuration", "host", "telemetry"
+CONGESTION, IMBALANCE, HARDWARE, CONFIGURATION = "congestion", "imbalance", "hardware", "configuration"
+HOST, TELEMETRY = "host", "telemetry"
 MISSED, UNKNOWN = "missed", "unknown"
-CLASSES: Final = (CONGESTION, HARDWARE, CONFIGURATION, HOST, TELEMETRY)
+CLASSES: Final = (CONGESTION, IMBALANCE, HARDWARE, CONFIGURATION, HOST, TELEMETRY)
 CLASS_OF_FAULT: Final[dict[str, str]] = {
     "nic-down": HARDWARE,
     "link-down": HARDWARE,
@@ -26,6 +27,7 @@ CLASS_OF_FAULT: Final[dict[str, str]] = {
     "congested-link": CONGESTION,
     "incast": CONGESTION,
     "bursts": CONGESTION,
+    "ecmp-imbalance": IMBALANCE,
     "ecn-mistuned": CONFIGURATION,
     "ecn-early": CONFIGURATION,
     "rocev1": CONFIGURATION,

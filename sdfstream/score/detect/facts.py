@@ -12,7 +12,7 @@ from sdfstream.score.alarms import closed_early
 from sdfstream.score.detect.confusion import MISSED, TELEMETRY, Stated, reported_class
 from sdfstream.score.detect.hops import HopSums
 from sdfstream.score.detect.inferred import in_truth, is_inferred
-from sdfstream.score.location import LocationMatch, ends, locate
+from sdfstream.score.location import LocationMatch, ends, located
 from sdfstream.score.match import FaultOutcome, match
 
 Data = Mapping[str, Any]
@@ -33,6 +33,7 @@ CAUSES_OF: Final[dict[str, frozenset[str]]] = {
     "slow-nic": frozenset({"slow-nic", "slow-receiver", "slow-sender"}),
     "ecn-mistuned": frozenset({"ecn-mistuned", "ecn-threshold"}),
     "ecn-early": frozenset({"ecn-mistuned", "ecn-threshold"}),
+    "ecmp-imbalance": frozenset({"ecmp-imbalance"}),
     "rocev1": frozenset({"rocev1", "class-mismatch", "inband-mismatch"}),
     "clock-step": frozenset({"clock"}),
 }
@@ -167,7 +168,7 @@ def _stated(outcomes: Sequence[FaultOutcome], histories: Mapping[str, Sequence[D
         fault = fault_of.get(key)
         is_true = (
             fault is not None
-            and locate(str(fault["target"]), settled) is LocationMatch.EXACT
+            and located(fault, settled) is LocationMatch.EXACT
             and settled["cause"] in CAUSES_OF.get(str(fault["kind"]), frozenset())
         )
         found.append(Stated(float(settled.get("confidence", 0.0)), is_true))

@@ -62,3 +62,29 @@ def test_every_interface_has_an_address_of_its_own(shape: str) -> None:
     declared = fabric.declared()
     assert len(declared["links"]) == fabric.links // 2
     assert len(declared["nics"]) == len(fabric.nics)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("switch", ["l0", "p1a0"])
+def test_a_polarised_hash_crowds_its_share_of_flows_on_one_uplink(shape: str, switch: str) -> None:
+    fabric = TwinFabric(SHAPES[shape], seed=3)
+    if switch not in (*fabric.leaves, *fabric.middles):
+        pytest.skip("the shape has no such switch")
+    src, dst, flow = flows(fabric, 4000)
+    ups = [k for k, name in enumerate(fabric.names) if name.startswith(f"{switch}->") and "/" not in name]
+    ups = [k for k in ups if fabric.names[k].split("->")[1] not in fabric.leaves]
+    before = fabric.routes(src, dst, flow)
+    fabric.polarised = {switch: 0.8}
+    after = fabric.routes(src, dst, flow)
+    crowded = int(np.isin(after, fabric.favourite(switch)).sum())
+    all_up = int(np.isin(after, ups).sum())
+    assert crowded / all_up == pytest.approx(0.8 + 0.2 / len(ups), abs=0.05)
+    elsewhere = ~np.isin(before, ups).any(axis=1)
+    assert (after[elsewhere] == before[elsewhere]).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_has_no_way_up_has_no_favourite(shape: str) -> None:
+    fabric = TwinFabric(SHAPES[shape])
+    with pytest.raises(KeyError):
+        fabric.favourite(fabric.tops[0])

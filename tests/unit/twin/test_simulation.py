@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sdfstream.bus import codec
+from sdfstream.errors import ConfigError
 from sdfstream.records import columns
 from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import LIVENESS, PROBE, QP, TOPOLOGY
@@ -132,3 +133,24 @@ def test_what_a_nic_sends_is_never_marked() -> None:
     cell = twin._cells[0][0]
     assert cell.delay_ns[sends] > 20_000 and cell.mark[sends] == 0
     assert cell.mark[receives] > 0
+
+
+def test_a_polarised_hash_fills_one_uplink_while_the_others_stand_idle() -> None:
+    fabric = {"kind": "leaf-spine", "hosts": 20, "leaves": 4, "spines": 4}
+    load = {"utilisation": 0.4, "flows_per_nic": 8}
+    fault = {"kind": "ecmp-imbalance", "at": 1, "lasts": 2, "target": "l1"}
+    twin, _ = run(seconds=5, fabric=fabric, load=load, faults=[fault])
+    names = twin.fabric.names
+    (full,) = twin.faults[0].links
+    ups = [k for k, name in enumerate(names) if name.startswith("l1->s")]
+    during = next(t for t in twin.links if t.at_ns >= 2_000_000_000)
+    after = twin.links[-1]
+    assert full in ups
+    assert during.busy[full] > 0.95 and during.queue_bytes[full] > 100_000
+    assert all(during.busy[k] < 0.3 and not during.queue_bytes[k] for k in ups if k != full)
+    assert after.busy[full] < 0.9
+
+
+def test_only_switches_with_ways_up_are_polarised() -> None:
+    with pytest.raises(ConfigError, match="no hashing leaf 's0'"):
+        run(seconds=2, faults=[{"kind": "ecmp-imbalance", "at": 1, "target": "s0"}])
