@@ -105,7 +105,7 @@ class Cabling:
         if known is None:
             self._routes[slot, direction] = TracedRoute(hops, at_ns)
             return False
-        since_ns = known.doubt_ns or at_ns
+        since_ns = known.doubted(self.moves, self.topology.router) or at_ns
         first = known.take(hops, at_ns)
         self.heed(known, first, since_ns)
         return first is not None

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.compare.siblings import LASTS_NS, SiblingComparison
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.delays import DelayBaselines
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
@@ -27,7 +28,7 @@ from sdfstream.detect.root.pauses import PauseRates
 from sdfstream.detect.root.port_rates import PortRates
 from sdfstream.detect.root.spread import UNMARKED, longest, under_the_first
 from sdfstream.detect.root.storms import name_culprits
-from sdfstream.records.finding import Evidence, Subject
+from sdfstream.records.finding import IMBALANCE, Evidence, Subject
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
 
 Ints = npt.NDArray[np.int64]
@@ -57,9 +58,10 @@ class CongestionDetector:
         pauses: PauseRates,
         rates: PortRates,
         cabling: Cabling,
+        siblings: SiblingComparison,
     ) -> None:
         self.config, self.delays, self.marks, self.cabling = config, delays, marks, cabling
-        self.pauses, self.rates = pauses, rates
+        self.pauses, self.rates, self.siblings = pauses, rates, siblings
         self.blamed: frozenset[str] = frozenset()
         self._cache = LocationCache()
         self._placed: dict[Subject, Location] = {}
@@ -81,7 +83,7 @@ class CongestionDetector:
             self._placed.clear()
             self._causes.clear()
             return []
-        slow, well = np.flatnonzero(everything), np.flatnonzero(self.delays.well(reached_ns) & ~np.repeat(left_out, 2))
+        slow, well = np.flatnonzero(everything), np.flatnonzero(self._well(now))
         found: dict[Subject, tuple[Location, Ints]] = {}
         classes = self.cabling.sessions.table["dscp"]
         for dscp in np.unique(classes[slow // 2]).tolist():
@@ -101,7 +103,8 @@ class CongestionDetector:
         self.blamed = frozenset(location.subject.id for location, _ in detected)
         self._placed = {subject: location for subject, location in self._placed.items() if subject.id in reported}
         self._placed |= {location.subject: location for location, _ in detected if location.subject.type != "path"}
-        self._causes = {subject: cause for subject, cause in self._causes.items() if subject.id in self.blamed}
+        standing = self.blamed | reported
+        self._causes = {subject: cause for subject, cause in self._causes.items() if subject.id in standing}
         ce_share = self.marks.share(now_ns)
         queues = [self._detection(location, number, ce_share, now) for location, number in detected]
         marking = any(self.marks.marks_class(c, now_ns) for queue in queues for c in queue.classes)
@@ -204,6 +207,8 @@ class CongestionDetector:
         """
         subject, directions = location.subject, location.directions
         former = self._causes.get(subject)
+        if former == IMBALANCE:
+            return former, self.siblings.imbalance(location, number, self._well(now), now.reached_ns)
         if former is not None:
             return former, ()
         use = self.rates.use_of(subject.id, since_ns, now.reached_ns) if subject.type == "nic" else None
@@ -224,7 +229,15 @@ class CongestionDetector:
         ):
             self._causes[subject] = "ecn-mistuned"
             return "ecn-mistuned", ()
+        if now.reached_ns - since_ns >= LASTS_NS and self.siblings.is_full(location, now.reached_ns):
+            uneven = self.siblings.imbalance(location, number, self._well(now), now.reached_ns)
+            if uneven:
+                self._causes[subject] = IMBALANCE
+                return IMBALANCE, uneven
         return "queueing", ()
+
+    def _well(self, now: Instant) -> Bools:
+        return self.delays.well(now.reached_ns) & ~np.repeat(now.left_out, 2)
 
     def _classes(self, number: Ints) -> list[int]:
         return sorted(set(self.cabling.sessions.table["dscp"][number // 2].tolist()))

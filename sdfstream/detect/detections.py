@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sdfstream.records.finding import Evidence, Severity, Subject
+from sdfstream.records.finding import IMBALANCE, Evidence, Severity, Subject
 from sdfstream.records.units import NS_PER_S
 
 MAX_SYMPTOMS = 20
@@ -107,10 +107,18 @@ _REMEDIES: Final[dict[str, str]] = {
 _MISTUNED: Final = "Compare the marking thresholds of {id} with its tier, kB with bytes: it marks what hardly waited."
 
 
+_CROWDED: Final = (
+    "Give the switch before {id} another hash seed or more header fields to hash, or adaptive routing; move queue pairs"
+    " to other ports meanwhile."
+)
+
+
 def remedy(kind: str, subject: Subject, cause: str = "") -> str:
     """The sentence for this finding."""
     if kind == "ecn-marks" and cause == "ecn-mistuned":
         return _MISTUNED.format(id=subject.id)
+    if cause == IMBALANCE:
+        return _CROWDED.format(id=subject.id)
     if kind == "agent-stale" and subject.type == "process":
         return "Look at the bus and the network that all agents reach it by; nothing is watched until they are heard."
     return _REMEDIES.get(kind, "Look at the evidence of {id}.").format(id=subject.id)

@@ -12,6 +12,7 @@ from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.clocks import ClockDetector
 from sdfstream.detect.compare.clock_steps import ClockStepDetector
 from sdfstream.detect.compare.inband_probed import InBandComparison
+from sdfstream.detect.compare.siblings import SiblingComparison
 from sdfstream.detect.completeness import RowCompleteness
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.congestion import CongestionDetector
@@ -81,8 +82,11 @@ class Engines:
         self.comparison = InBandComparison(self.inband, self.delays, self.sessions)
         self.pauses = PauseRates(self.config)
         self.rates = PortRates()
+        self.clocks = ClockDetector(self.config)
+        self.hops = HopEstimates(self.config, self.delays, self.cabling, self.clocks, self.inband, self.flows)
+        siblings = SiblingComparison(self.cabling, self.delays, self.hops)
         self.congestion = CongestionDetector(
-            self.config, self.delays, self.marks, self.pauses, self.rates, self.cabling
+            self.config, self.delays, self.marks, self.pauses, self.rates, self.cabling, siblings
         )
         self.roots = Roots(self.cabling)
         self.miscabled = MiscablingDetector()
@@ -92,11 +96,9 @@ class Engines:
         self.ports = PortDetector(self.config)
         self.completeness = RowCompleteness()
         self.producers = ProducerDetector()
-        self.clocks = ClockDetector(self.config)
         self.clock_steps = ClockStepDetector()
         self.degraded = DegradedAgents(self.counters)
         self.learned = LearnedCauses(self.counters)
-        self.hops = HopEstimates(self.config, self.delays, self.cabling, self.clocks, self.inband, self.flows)
         self.ledger = Ledger(self.config, self.counters, self.learned)
         self.detectors = self._asked()
         """Name in the ledger, period in 100 ms boundaries, and detector; in the order in which they are asked."""

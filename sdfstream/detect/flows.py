@@ -50,7 +50,8 @@ class Flows:
                 return
             self._routes[flow] = TracedRoute(hops, at_ns)
         else:
-            before, doubt = known.hops, known.doubt_ns
+            before = known.hops
+            doubt = known.doubted(self.cabling.moves, self.cabling.topology.router)
             self.cabling.heed(known, known.take(hops, at_ns), doubt or at_ns)
             if (known.hops, known.doubt_ns) == (before, doubt):
                 return

@@ -87,6 +87,15 @@ class TracedRoute:
                 return True
         return False
 
+    def doubted(self, moved: Mapping[str, int], router: Callable[[str], str]) -> int:
+        """Bus time since when the route is in doubt, these moves of routers considered; 0: it is in none.
+
+        Asked before a newer trace is taken: what it shows to have changed is then laid to the move that is known, and
+        is no later one, which would put in doubt what was traced since.
+        """
+        self.unsettled_by(moved, router)
+        return self.doubt_ns
+
     def sprayed(self) -> bool:
         """Whether it changes so often that it is no single route."""
         return len(self.moved_ns) >= SPRAYED

@@ -48,12 +48,14 @@ FINDING_KINDS: Final[dict[str, tuple[str, str]]] = {
     "pipeline-degraded": ("telemetry", "a process of the pipeline says that a disk, a thread or its engine fails it"),
 }
 
+IMBALANCE: Final = "ecmp-imbalance"
 CAUSES: Final[dict[str, str]] = {
     "link-failure": "carrier lost or all packets dropped on one link",
     "port-disabled": "the port was switched off by an administrator",
     "degraded-link": "bit errors on a cable, an optic or a port",
     "gray-failure": "a link or port drops a share of packets without saying so",
     "queueing": "a queue stands on a hop of the path",
+    IMBALANCE: "a queue stands for flows that crowd on one of several equal links, while the others have room",
     "pause-storm": "a NIC sends pause frames without end, and queues spread from its switch port",
     "slow-nic": "a NIC moves its data far below its speed while a queue stands at it",
     "ecn-mistuned": "a queue is marked too late or not at all where others are, or what hardly waited is marked",

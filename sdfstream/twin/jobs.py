@@ -23,6 +23,11 @@ _CHUNK_S: Final = 2e-3
 """A chunk takes this long at the speed that its flow asks for."""
 
 
+def pair_port(flow: int) -> int:
+    """Source port of a job's queue pair, by the number of its flow."""
+    return _FIRST_PORT + flow % 10_000
+
+
 class TwinJobs:
     """Shards and chunks of all jobs."""
 
@@ -63,7 +68,7 @@ class TwinJobs:
         src, dst = int(self.load.src[flow]), int(self.load.dst[flow])
         return QueuePair(
             f"{fabric.nics[src]}#{flow}", ranks[src], ranks[dst], fabric.nics[src], fabric.nics[dst],
-            fabric.address(2 * dst + 1), _FIRST_PORT + flow % 10_000, QP_PORT, transport="rocev2",
+            fabric.address(2 * dst + 1), pair_port(flow), QP_PORT, transport="rocev2",
         )  # fmt: skip
 
     def chunks(self, cell: Cell, asked: Float64s, routes: Int64s, at_ns: int, inband_us: float, silent: Bools) -> None:

@@ -17,12 +17,12 @@ from sdfstream.records.message import Event
 from sdfstream.records.topics import QP, TOPOLOGY
 from sdfstream.records.units import NS_PER_MS, Bools, Float64s, Int64s
 from sdfstream.twin.agents import Agents
+from sdfstream.twin.jobs import QP_PORT, pair_port
 from sdfstream.twin.load import FluidFlows
 from sdfstream.twin.queues import CELL_NS
 
 JOB: Final = "reported"
 _FIRST_PORT: Final = 10_000
-_PORT: Final = 4791
 _PACKET_BYTES: Final = 4096
 
 
@@ -32,10 +32,12 @@ class ReportedFlows:
     def __init__(self, load: FluidFlows, agents: Agents) -> None:
         self.load, self.agents = load, agents
         fabric = agents.fabric
+        of_jobs = {k for job in load.jobs for k in job.flows.tolist()}
+        ports = [pair_port(k) if k in of_jobs else _FIRST_PORT + k % 40_000 for k in range(load.src.size)]
         self.host = fabric.host_of[load.src]
         self.flows = [
-            Flow(fabric.nics[a], fabric.nics[b], "udp", _FIRST_PORT + k % 50_000, _PORT, 0)
-            for k, (a, b) in enumerate(zip(load.src.tolist(), load.dst.tolist(), strict=True))
+            Flow(fabric.nics[a], fabric.nics[b], "udp", port, QP_PORT, 0)
+            for a, b, port in zip(load.src.tolist(), load.dst.tolist(), ports, strict=True)
         ]
         self._reported = 0
 
@@ -68,7 +70,7 @@ class ReportedFlows:
                 "clock_dst": [fabric.hosts[h] for h in fabric.host_of[self.load.dst[mine]].tolist()],
                 "transport": ["rocev2"] * n,
                 "path": np.array([f.source_port for f in flows], np.uint32),
-                "dst_port": np.full(n, _PORT, np.uint16),
+                "dst_port": np.full(n, QP_PORT, np.uint16),
                 "dscp": np.zeros(n, np.uint8),
                 "chunk": np.full(n, self._reported, np.uint64),
                 "bytes": carried.astype(np.uint64),

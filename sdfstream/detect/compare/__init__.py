@@ -1,1 +1,1 @@
-"""Measured against what it should be: a clock against its line, queue pairs and marks against probes."""
+"""Measured against what it should be: clocks, queue pairs and marks; a link against those that are equal to it."""

@@ -28,7 +28,7 @@ from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.delays import DelayBaselines
 from sdfstream.detect.flows import Flows
 from sdfstream.detect.inband import InBand, Windows
-from sdfstream.detect.queues.carried import CarriedByFlows
+from sdfstream.detect.queues.carried import CarriedByFlows, CarriedBytes
 from sdfstream.detect.queues.excess import ExcessSpans, PathExcess
 from sdfstream.detect.queues.links import LinkDirections
 from sdfstream.detect.queues.normals import PathFloors
@@ -45,6 +45,8 @@ Ints = npt.NDArray[np.int64]
 _REPORTED_LEAST, _REPORTED_MOST = 0.9, 1.15
 """Bytes that ports sent for each byte that queue pairs told of, while those are all the traffic: headers, repeats."""
 _FOLLOW: Final = 0.2
+_ERRORS: Final = 2.0
+"""So many standard errors below the mean is what a link surely carried: of whose routes not all are known."""
 _STAMP_NS: Final = 1e6
 """A counter is read within about so long of the instant that is stated for it."""
 _STOOD: Final = 0.7
@@ -98,6 +100,8 @@ class HopEstimates:
         self.floors = PathFloors()
         self.ports = PortBytes()
         self.carried = CarriedByFlows(inband, flows, cabling)
+        self.carried_share = np.zeros(0)
+        """(elements,) share of its speed that queue pairs carried at least in the last span; 0: nothing is known."""
         self.per_reported = 0.0
         """Bytes that ports sent for each byte that queue pairs told of, slowly following; 0: not known."""
 
@@ -137,6 +141,7 @@ class HopEstimates:
         paths = self.spans.close(span)
         queues = self._queues(paths)
         uses = _Uses(len(self.links.direction))
+        self.carried_share = self._at_least(carried)
         self._of_flows(uses, carried.by_element, carried.variance, carried.whole, carried.by_sender, rates, from_ns)
         self._of_queues(uses, queues)
         self._of_ports(uses, rates)
@@ -187,6 +192,12 @@ class HopEstimates:
                     uses.err[element] = bps / declared_bps * _STAMP_NS / window_ns
                     uses.from_ns[element], uses.window_ns[element] = rate.from_ns, window_ns
                     uses.by[element] = BY.index("ports")
+
+    def _at_least(self, carried: CarriedBytes) -> Floats:
+        """(elements,) share of its speed that what queue pairs told of surely filled, whatever else was there."""
+        most = self.links.speed_bps * self._length_ns / NS_PER_S / 8
+        surely = np.maximum(carried.by_element - _ERRORS * np.sqrt(carried.variance), 0.0)
+        return np.where(most > 0, surely / np.maximum(most, 1.0), 0.0)
 
     @staticmethod
     def _of_queues(uses: _Uses, queues: _LinkQueues) -> None:
@@ -252,6 +263,7 @@ class HopEstimates:
             "floors": self.floors.snapshot(),
             "ports": self.ports.snapshot(),
             "carried": self.carried.snapshot(),
+            "carried_share": self.carried_share,
             "per_reported": self.per_reported,
         }
 
@@ -261,4 +273,5 @@ class HopEstimates:
         self.floors.restore(state["floors"])
         self.ports.restore(state["ports"])
         self.carried.restore(state["carried"])
+        self.carried_share = np.asarray(state.get("carried_share", np.zeros(0)), np.float64)
         self.per_reported = float(state["per_reported"])

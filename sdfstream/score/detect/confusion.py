@@ -44,6 +44,7 @@ CLASS_OF_CAUSE: Final[dict[str, str]] = {
     "slow-nic": HARDWARE,
     "pause-storm": HARDWARE,
     "queueing": CONGESTION,
+    "ecmp-imbalance": IMBALANCE,
     "ecn-mistuned": CONFIGURATION,
     "class-mismatch": CONFIGURATION,
     "transport-mismatch": CONFIGURATION,

@@ -40,6 +40,8 @@ CAUSES_OF: Final[dict[str, frozenset[str]]] = {
 HARD: Final = frozenset({"nic-down", "host-down", "link-down", "switch-down"})
 GRAY: Final = frozenset({"gray-loss"})
 SETTLED_NS: Final = 3 * NS_PER_S
+_LATER_NS: Final = {"ecmp-imbalance": 8 * NS_PER_S}
+"""Of kinds of fault whose cause shows later: by the bytes of whole seconds, along routes that are traced anew first."""
 _AT_A_NIC: Final = frozenset({"incast", "bursts", "pfc-storm"})
 """Kinds whose fault is a NIC's; that only what it receives suffers goes without saying."""
 _ADDRESS: Final = re.compile(r"\d+\.\d+\.\d+\.\d+")
@@ -146,7 +148,7 @@ def _fact(run: RunFacts, outcome: FaultOutcome, histories: Mapping[str, Sequence
         best = min((h[0] for h in tied), key=lambda s: int(s["seen_at_ns"]), default=None)
     if best is not None:
         made.exact = outcome.location is LocationMatch.EXACT
-        settled = _settled(best, histories)
+        settled = _settled(best, histories, made.kind)
         made.cause = settled["cause"] in CAUSES_OF.get(made.kind, frozenset())
         made.reported_class = reported_class(str(settled["kind"]), str(settled["cause"]))
         if made.exact and 1 <= len(fault.get("links", ())) <= 2 and made.kind not in _AT_A_NIC:
@@ -162,10 +164,10 @@ def _stated(outcomes: Sequence[FaultOutcome], histories: Mapping[str, Sequence[D
     fault_of = {key: outcome.fault for outcome in outcomes for key in outcome.tied}
     found = []
     for key, history in histories.items():
-        settled = _settled(history[0], histories)
+        fault = fault_of.get(key)
+        settled = _settled(history[0], histories, "" if fault is None else str(fault["kind"]))
         if all(s["severity"] == "info" for s in history) or settled.get("class") == TELEMETRY:
             continue
-        fault = fault_of.get(key)
         is_true = (
             fault is not None
             and located(fault, settled) is LocationMatch.EXACT
@@ -175,9 +177,12 @@ def _stated(outcomes: Sequence[FaultOutcome], histories: Mapping[str, Sequence[D
     return found
 
 
-def _settled(best: Data, histories: Mapping[str, Sequence[Data]]) -> Data:
-    """The finding as it stands `SETTLED_NS` later: some causes show by counters, which are read once a second."""
-    until_ns = int(best["seen_at_ns"]) + SETTLED_NS
+def _settled(best: Data, histories: Mapping[str, Sequence[Data]], kind: str) -> Data:
+    """The finding as it stands `SETTLED_NS` later: some causes show by counters, which are read once a second.
+
+    `kind`: of the fault that it is tied to.
+    """
+    until_ns = int(best["seen_at_ns"]) + _LATER_NS.get(kind, SETTLED_NS)
     later = [s for s in histories[str(best["id"])] if int(s["seen_at_ns"]) <= until_ns and s["status"] != "resolved"]
     return later[-1] if later else best
 

@@ -43,7 +43,13 @@ def location(subject: Subject, number: np.ndarray, directions: list[str]) -> tup
 
 def fresh(detector: CongestionDetector) -> CongestionDetector:
     return CongestionDetector(
-        detector.config, detector.delays, detector.marks, detector.pauses, detector.rates, detector.cabling
+        detector.config,
+        detector.delays,
+        detector.marks,
+        detector.pauses,
+        detector.rates,
+        detector.cabling,
+        detector.siblings,
     )
 
 
