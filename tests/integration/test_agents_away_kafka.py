@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -56,6 +57,11 @@ def config(host: str, address: str, rate_hz: float, **more: Any) -> AgentConfig:
     session = SessionConfig(f"{host}/0", f"{host}/0", address, PORT, (50_000, 50_001), rate_hz=rate_hz)
     hosts = (HostConfig(host, (NicConfig(f"{host}/0", "lo", address),), (session,), read_ports=False),)
     return AgentConfig(hosts, reflector_port=PORT, realtime=False, **more)
+
+
+def fresh(name: str) -> str:
+    """A host of that name which no earlier attempt at a test has left rows of on the broker."""
+    return f"{name}-{uuid.uuid4().hex[:6]}"
 
 
 @asynccontextmanager
@@ -136,8 +142,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter[tuple[int, int]]]
 async def test_a_broker_that_is_killed_costs_nothing_or_what_is_counted(
     broker: Broker, tmp_path: Path, made: dict[str, Counter[tuple[int, int]]]
 ) -> None:
-    large = config("away-a", "127.0.75.1", 100.0, buffer_bytes=256 << 10, spill_dir=str(tmp_path / "spill"))
-    small = config("away-b", "127.0.75.2", 100.0, buffer_bytes=64 << 10, spill_bytes=0)
+    one, other = fresh("away-a"), fresh("away-b")
+    large = config(one, "127.0.75.1", 100.0, buffer_bytes=256 << 10, spill_dir=str(tmp_path / "spill"))
+    small = config(other, "127.0.75.2", 100.0, buffer_bytes=64 << 10, spill_bytes=0)
     before_ns = time.time_ns()
     async with running(large, broker, "boot-a") as a, running(small, broker, "boot-b") as b:
         await asyncio.sleep(2.0)
@@ -148,20 +155,20 @@ async def test_a_broker_that_is_killed_costs_nothing_or_what_is_counted(
     assert not [name for name in a if ".shed." in name]
     assert b["agent.shed.sdf.raw.probe.v1"] > 100
     read, seen = once(await everything(broker, PROBE.name))
-    in_topic: dict[str, Counter[tuple[int, int]]] = {"away-a": Counter(), "away-b": Counter()}
+    in_topic: dict[str, Counter[tuple[int, int]]] = {one: Counter(), other: Counter()}
     for message in read:
         in_topic.setdefault(message.key, Counter()).update(rows_in(message.body))
-    assert in_topic["away-a"] == made["away-a"], "every row made is there, once"
-    assert in_topic["away-a"].total() == a["agent.published.sdf.raw.probe.v1"] > 1500
-    assert [r.number for r in read if r.key == "away-a"] == list(range(len([r for r in read if r.key == "away-a"])))
-    assert not in_topic["away-b"] - made["away-b"]
-    assert (made["away-b"] - in_topic["away-b"]).total() == b["agent.shed.sdf.raw.probe.v1"]
+    assert in_topic[one] == made[one], "every row made is there, once"
+    assert in_topic[one].total() == a["agent.published.sdf.raw.probe.v1"] > 1500
+    assert [r.number for r in read if r.key == one] == list(range(len([r for r in read if r.key == one])))
+    assert not in_topic[other] - made[other]
+    assert (made[other] - in_topic[other]).total() == b["agent.shed.sdf.raw.probe.v1"]
     assert seen.get("gap", "g:t") > 0, "and whoever reads sees that something is missing"
-    times = [t for r in read if r.key == "away-a" for t in r.body.column("t1_ns").to_pylist()]
+    times = [t for r in read if r.key == one for t in r.body.column("t1_ns").to_pylist()]
     assert before_ns <= min(times)
     assert max(b - a for a, b in itertools.pairwise(sorted(times))) < 2e9, "rows keep their own times"
     lives, _ = once(await everything(broker, LIVENESS.name))
-    numbers = [r.number for r in lives if r.key == "away-a"]
+    numbers = [r.number for r in lives if r.key == one]
     assert numbers == list(range(len(numbers)))
 
 
@@ -183,14 +190,15 @@ def on_disk(folder: Path) -> Counter[tuple[str, str, int]]:
 
 
 async def test_a_killed_agents_spill_arrives_once_under_its_old_numbers(broker: Broker, tmp_path: Path) -> None:
+    host = fresh("away-c")
     folder = tmp_path / "spill"
-    killed = config("away-c", "127.0.75.3", 100.0, buffer_bytes=256 << 10, spill_dir=str(folder), clock_pages="off")
+    killed = config(host, "127.0.75.3", 100.0, buffer_bytes=256 << 10, spill_dir=str(folder), clock_pages="off")
     file = tmp_path / "agent.yaml"
     file.write_text(settings.dump(killed))
     first = process(broker, file)
     second = None
     try:
-        await until(lambda: rows_of_host(broker, "away-c"), 60)
+        await until(lambda: rows_of_host(broker, host), 60)
         broker.kill()
         await until(lambda: asyncio.sleep(0, len(list(folder.glob("*.spill"))) >= 2), 60)
         await asyncio.sleep(1.0)
@@ -203,7 +211,7 @@ async def test_a_killed_agents_spill_arrives_once_under_its_old_numbers(broker: 
         await asyncio.sleep(2.0)
         await asyncio.get_running_loop().run_in_executor(STARTER, broker.start)
         await until(lambda: asyncio.sleep(0, not list(folder.glob("*.spill"))), 60)
-        await until(lambda: boots(broker, "away-c", 2), 60)
+        await until(lambda: boots(broker, host, 2), 60)
     finally:
         for one in (first, second):
             if one is not None:
@@ -212,7 +220,7 @@ async def test_a_killed_agents_spill_arrives_once_under_its_old_numbers(broker: 
         print(file.with_suffix(".log").read_text())
     assert second is not None
     assert second.returncode == 0
-    read, _ = once([r for r in await everything(broker, PROBE.name) if r.key == "away-c"])
+    read, _ = once([r for r in await everything(broker, PROBE.name) if r.key == host])
     (old,) = {boot for _, boot, _ in left}
     assert read[0].boot_id == old
     assert [r.number for r in read if r.boot_id == old] == list(range(bulk[-1] + 1)), (
@@ -220,7 +228,7 @@ async def test_a_killed_agents_spill_arrives_once_under_its_old_numbers(broker: 
     )
     news = [r.number for r in read if r.boot_id != old]
     assert news == list(range(len(news)))
-    lives, _ = once([r for r in await everything(broker, LIVENESS.name) if r.key == "away-c" and r.boot_id == old])
+    lives, _ = once([r for r in await everything(broker, LIVENESS.name) if r.key == host and r.boot_id == old])
     kept = {number for topic, _, number in left if topic == LIVENESS.name}
     assert kept <= {r.number for r in lives}
 
