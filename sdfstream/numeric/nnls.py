@@ -43,7 +43,7 @@ def nonnegative_least_squares(gram: Floats, moment: Floats) -> Floats:
     array([2., 0.])
     """
     n = moment.size
-    tolerance = 1e-9 * max(1.0, float(np.abs(moment).max(initial=0.0)))
+    tolerance = 1e-9 * float(np.abs(moment).max(initial=0.0))
     free = np.zeros(n, np.bool_)
     x, slope = np.zeros(n), -moment
     fewest, patience = n + 1, _PATIENCE

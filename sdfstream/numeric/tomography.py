@@ -49,6 +49,11 @@ _MEDIAN: Final = 0.455
 """Of the square of a standard normal variable."""
 _HUBER: Final = 2.5
 """Standard errors from which a path's say is cut."""
+_LEAST_PRIOR: Final = 1e-12
+"""Of what the paths say of a link: less is lost in rounding, and links that only the same paths cross have no solution.
+It limits the error of such links to a million times that of the paths."""
+_LONGEST_NS: Final = 1e12
+"""No queue is longer, whatever a stamp says."""
 _ROUNDS: Final = 4
 _MOST: Final = 1_500
 """Candidates that are solved for at once; more are left open. Beyond, the solution takes longer than a second."""
@@ -116,7 +121,7 @@ def _shared_out(path: Ints, link: Ints, measured: PathDelays, candidate: Bools) 
     number = np.cumsum(candidate) - 1
     there, row = np.unique(path[use], return_inverse=True)
     at, n = number[link[use]], int(candidate.sum())
-    y, err = measured.excess_ns[there], measured.err_ns[there]
+    y, err = np.clip(measured.excess_ns[there], -_LONGEST_NS, _LONGEST_NS), measured.err_ns[there]
     windows = np.maximum(measured.n[there], 1)
     least = np.full(n, np.inf)
     np.minimum.at(least, at, np.abs(y[row]) + HIGH * err[row])
@@ -125,7 +130,7 @@ def _shared_out(path: Ints, link: Ints, measured: PathDelays, candidate: Bools) 
     x, gram, weight, variance = np.zeros(n), np.eye(n), 1.0 / err**2, err**2
     for turn in range(_ROUNDS):
         gram = np.bincount(first * n + second, weight[pair_row], n * n).reshape(n, n).astype(np.float64)
-        gram[np.arange(n), np.arange(n)] += prior
+        gram[np.arange(n), np.arange(n)] += np.maximum(prior, _LEAST_PRIOR * gram.diagonal())
         x = nonnegative_least_squares(gram, np.bincount(at, (weight * y)[row], n).astype(np.float64))
         if turn < _ROUNDS - 1:
             fit = np.bincount(row, x[at], there.size).astype(np.float64)

@@ -82,3 +82,12 @@ def test_too_many_candidates_are_left_open() -> None:
     n = 2_000
     found = link_delays(np.arange(n), np.arange(n), of(np.full(n, 50e3), 1e3), n)
     assert np.isnan(found.delay_ns).all()
+
+
+@pytest.mark.parametrize("excess_ns", [1e9, 1e12, 1e18, 1e300, np.inf])
+def test_delays_beyond_any_queue_on_links_that_no_path_tells_apart_have_a_solution(excess_ns: float) -> None:
+    measured = PathDelays(excess_ns * np.array([1.0, 1.1, 1.0]), np.array([1.0, 10.0, 100.0]), np.array([10, 10, 10]))
+    path, link = np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 0, 1, 0, 1])
+    found = link_delays(path, link, measured, 2)
+    assert found.delay_ns.sum() == pytest.approx(min(excess_ns, 1e12), rel=0.11)
+    assert np.isfinite(found.err_ns).all() and (found.err_ns > 0.0).all()

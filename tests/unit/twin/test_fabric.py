@@ -64,12 +64,11 @@ def test_every_interface_has_an_address_of_its_own(shape: str) -> None:
     assert len(declared["nics"]) == len(fabric.nics)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("switch", ["l0", "p1a0"])
+@pytest.mark.parametrize(
+    ("shape", "switch"), [("rail", "l0"), ("leaf-spine", "l0"), ("three-tier", "l0"), ("three-tier", "p1a0")]
+)
 def test_a_polarised_hash_crowds_its_share_of_flows_on_one_uplink(shape: str, switch: str) -> None:
     fabric = TwinFabric(SHAPES[shape], seed=3)
-    if switch not in (*fabric.leaves, *fabric.middles):
-        pytest.skip("the shape has no such switch")
     src, dst, flow = flows(fabric, 4000)
     ups = [k for k, name in enumerate(fabric.names) if name.startswith(f"{switch}->") and "/" not in name]
     ups = [k for k in ups if fabric.names[k].split("->")[1] not in fabric.leaves]
