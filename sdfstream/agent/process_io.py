@@ -73,22 +73,9 @@ async def run(
 ) -> dict[str, Any]:
     """Run an agent until SIGINT, SIGTERM or `seconds` have passed; figures for `readable`.
 
-    Parameters
-    ----------
-    config : AgentConfig
-    bus : str or None
-        ``link:PATH``, ``kafka://HOST:PORT[,…]`` or a folder for a recording.
-    out : Path or None
-        Folder for a recording.
-    seconds : float or None
-    report : bool
-        Summarise every path, for the closing report and the progress line.
-    kafka : KafkaConfig, optional
-        How the brokers of a Kafka bus are reached.
-    metrics : str, optional
-        ``HOST:PORT`` to serve metrics and health at.
-    roce_of : callable, optional
-        Makes what carries the RoCEv2 sessions; called only where there are any.
+    `bus` is ``link:PATH``, ``kafka://HOST:PORT[,…]`` (reached as `kafka` says) or a folder for a recording, as `out`
+    is; `report` summarises every path, for the closing report and the progress line; metrics and health are served at
+    `metrics` (``HOST:PORT``); `roce_of` makes what carries the RoCEv2 sessions, and is called only where there are any.
     """
     ensure_open_files(config)
     roce = roce_of(config) if roce_of is not None and carries_roce(config) else None

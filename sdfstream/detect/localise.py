@@ -111,14 +111,7 @@ def locate(
     if not (seen.failed > 0).any():
         return []
     posed = pose(cabling, seen)
-    log_prior = np.concatenate([cabling.log_prior(kind)[posed.elements], np.full(posed.own.size, _OWN_PRIOR)])
-    favour = np.zeros(log_prior.size)
-    if incumbents:
-        stays = np.array([cabling.subject(p).id in incumbents for p in posed.elements.tolist()], np.bool_)
-        favour[: posed.elements.size] = _INCUMBENT * stays
-        if nothing_new:
-            rare = np.array([cabling.subject(p).type == "switch" for p in posed.elements.tolist()], np.bool_)
-            log_prior[: posed.elements.size][stays & ~rare] = _LASTS
+    log_prior, favour = _priors(cabling, posed, kind, incumbents, nothing_new=nothing_new)
     culprits = blame(
         posed.trials, log_prior, noise=noise, least_share=least_share, favour=favour, own=posed.own, most=most
     )
@@ -129,6 +122,22 @@ def locate(
     if infer:
         found = _with_hidden(cabling, seen, found, _evidence(seen, noise, least_share))
     return _gather_paths(cabling, found, incumbents)
+
+
+def _priors(
+    cabling: Cabling, posed: Problem, kind: str, incumbents: frozenset[str], *, nothing_new: bool
+) -> tuple[Floats, Floats]:
+    """Log prior of each element of `posed` and of each path's own fault, and how far incumbents are favoured."""
+    log_prior = np.concatenate([cabling.log_prior(kind)[posed.elements], np.full(posed.own.size, _OWN_PRIOR)])
+    favour = np.zeros(log_prior.size)
+    if incumbents:
+        subjects = [cabling.subject(p) for p in posed.elements.tolist()]
+        stays = np.array([one.id in incumbents for one in subjects], np.bool_)
+        favour[: posed.elements.size] = _INCUMBENT * stays
+        if nothing_new:
+            rare = np.array([one.type == "switch" for one in subjects], np.bool_)
+            log_prior[: posed.elements.size][stays & ~rare] = _LASTS
+    return log_prior, favour
 
 
 def _merge(cabling: Cabling, posed: Problem, culprits: list[Culprit]) -> list[Location]:

@@ -66,16 +66,15 @@ def conjugate_gradient(
 ) -> Float64s:
     """Solve (Λ + L) x = `right` by conjugate gradients with the diagonal as preconditioner.
 
-    `start` warm-starts it; it stops when the preconditioned residual has shrunk by `tolerance`, or after `steps`.
-    `label` (nodes,): nodes that no edge joins may have different ones. Those of each label are then solved for
-    themselves: with one tolerance for all, a part whose numbers are wild leaves the others where they were.
+    `start` is where it begins; it stops when the preconditioned residual has shrunk by `tolerance`, or after `steps`.
+    `label` (nodes,): nodes that no edge joins may have different ones. Each label's are then solved for themselves:
+    with one tolerance for all, a part whose numbers are wild leaves the others where they were.
     """
     nodes = precision.size
     a, b, weight = edges.a, edges.b, edges.precision
     diagonal = precision + sums(a, weight, nodes) + sums(b, weight, nodes)
     inverse = 1.0 / diagonal
     x = np.zeros(nodes) if start is None else start.copy()
-
     flow, at_a = np.empty(weight.size), np.empty(weight.size)
 
     def apply(v: Float64s) -> Float64s:
@@ -88,12 +87,10 @@ def conjugate_gradient(
         return result
 
     residual = right if start is None else right - apply(x)
-    shaped = inverse * residual
-    direction = shaped
+    direction = shaped = inverse * residual
     dot = _dot if label is None or not label.any() else _Dots(label).dot
     rho = dot(residual, shaped)
-    whole = rho if start is None else dot(right, inverse * right)
-    goal = tolerance * tolerance * np.maximum(whole, 1e-300)
+    goal = tolerance * tolerance * np.maximum(rho if start is None else dot(right, inverse * right), 1e-300)
     for _ in range(steps):
         if np.all(rho <= goal):
             break
@@ -106,9 +103,8 @@ def conjugate_gradient(
         x = x + alpha * direction
         residual = residual - alpha * image
         shaped = inverse * residual
-        fresh = dot(residual, shaped)
-        direction = shaped + _ratio(fresh, rho, going) * direction
-        rho = fresh
+        before, rho = rho, dot(residual, shaped)
+        direction = shaped + _ratio(rho, before, going) * direction
     return x
 
 

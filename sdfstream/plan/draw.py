@@ -71,28 +71,18 @@ def draw(inventory: Inventory, config: PlanConfig, epoch: int) -> Plan:
     room = np.floor((budget - clock_load) / config.cover_rate_hz + 1e-9).astype(np.int64)
     room = np.maximum(room, 0)
     found = [coverage.sessions(c, inventory, clock, room, config, epoch, dscp) for dscp in config.cover_dscps]
-    batches = [
-        (clock.src, clock.dst, clock.path, config.clock_dscp, clock.rate_hz, CLOCK),
-        *(
-            (one.src, one.dst, one.path, dscp, np.full(len(one.src), config.cover_rate_hz), COVERAGE)
-            for one, dscp in zip(found, config.cover_dscps, strict=True)
-        ),
-    ]
-    src, dst, path, dscp, rate, purpose = (
-        np.concatenate([np.broadcast_to(batch[i], len(batch[0])) for batch in batches]) for i in range(6)
-    )
-    room_pps = budget - _load(c, src, dst, rate)
-    more = twins(c, src, dst, path, dscp, room_pps, config)
+    src, dst, path, dscp, rate, purpose = _joined(clock, found, config)
+    more = twins(c, src, dst, path, dscp, budget - _load(c, src, dst, rate), config)
     by = np.repeat([UDP, ROCEV2], [len(src), len(more.src)])
-    rates, purposes = np.full(len(more.src), config.cover_rate_hz), np.full(len(more.src), COVERAGE)
+    rate, purpose = (
+        np.concatenate([column, np.full(len(more.src), value)])
+        for column, value in ((rate, config.cover_rate_hz), (purpose, COVERAGE))
+    )
     columns_ = ((src, more.src), (dst, more.dst), (path, more.path), (dscp, more.dscp))
     src, dst, path, dscp = (np.concatenate(both) for both in columns_)
-    rate, purpose = np.concatenate([rate, rates]), np.concatenate([purpose, purposes])
     order = np.lexsort((path, dst, src, dscp, by, purpose))
     src, dst, path, dscp, rate, purpose, by = (x[order] for x in (src, dst, path, dscp, rate, purpose, by))
-    slowest = np.full(len(c.hosts), np.inf)
-    for ends in (clock.src, clock.dst):
-        np.minimum.at(slowest, c.host[ends], clock.rate_hz)
+    slowest = _slowest(c, clock)
     return Plan(
         epoch=epoch,
         columns=c,
@@ -109,6 +99,26 @@ def draw(inventory: Inventory, config: PlanConfig, epoch: int) -> Plan:
         unpaid=np.sum([one.unpaid for one in found], axis=0) if found else np.zeros(len(c.hosts), np.int64),
         figures={**_figures(c, clock, found, slowest, config), **_of_twins(more, config)},
     )
+
+
+def _joined(clock: clocks.ClockSessions, found: list[coverage.Coverage], config: PlanConfig) -> tuple[Any, ...]:
+    """Sessions for clocks and then those for coverage: NICs, path, DSCP, rate and purpose, (sessions,) each."""
+    batches: list[tuple[Any, ...]] = [
+        (clock.src, clock.dst, clock.path, config.clock_dscp, clock.rate_hz, CLOCK),
+        *(
+            (one.src, one.dst, one.path, dscp, config.cover_rate_hz, COVERAGE)
+            for one, dscp in zip(found, config.cover_dscps, strict=True)
+        ),
+    ]
+    return tuple(np.concatenate([np.broadcast_to(batch[i], len(batch[0])) for batch in batches]) for i in range(6))
+
+
+def _slowest(c: Columns, clock: clocks.ClockSessions) -> Float64s:
+    """(hosts,) lowest rate of each host's clock sessions; inf: it has none."""
+    slowest = np.full(len(c.hosts), np.inf)
+    for ends in (clock.src, clock.dst):
+        np.minimum.at(slowest, c.host[ends], clock.rate_hz)
+    return slowest
 
 
 def _of_twins(more: Twins, config: PlanConfig) -> dict[str, int]:

@@ -96,14 +96,8 @@ def read(
 ) -> tuple[AcceptedExchanges, npt.NDArray[np.uint8]]:
     """Accepted rows, and for every row of the batch its refusal code (0: accepted; else 1 + index in `REASONS`).
 
-    Parameters
-    ----------
-    batch : RecordBatch
-        The rows of one or of several messages.
-    bus_at_ns : sequence of int
-        When each of those messages entered the bus.
-    rows : sequence of int, optional
-        How many rows each of them has; None: it is one message.
+    `batch` holds the rows of one or of several messages; `bus_at_ns` says when each of those entered the bus, `rows`
+    how many of the rows each has (None: it is one message).
 
     Raises
     ------
@@ -115,14 +109,8 @@ def read(
     t1, t2, t3, t4 = (_stamps(batch, name) for name in ("t1_ns", "t2_ns", "t3_ns", "t4_ns"))
     given = {name: _integers(batch, name) for name in _FILL}
     plain = {name: arrow.filled(given[name], fill) for name, fill in _FILL.items()}
-    missing = _missing(given, codes)
     kinds = [plain[f"t{i}_kind"] for i in (1, 2, 3, 4)]
-    if missing is None and _spotless((t1, t2, t3, t4), kinds):
-        refused, lost = np.zeros(t1.size, dtype=np.uint8), np.zeros(t1.size, dtype=np.bool_)
-        forward = reverse = ~lost
-    else:
-        whole = np.zeros(t1.size, dtype=np.bool_) if missing is None else missing
-        refused, lost, forward, reverse = _assess(whole, (t1, t2, t3, t4), kinds)
+    refused, lost, forward, reverse = _assess(_missing(given, codes), (t1, t2, t3, t4), kinds)
     host = _host_edges(codes, dictionaries, t4, refused)
     good = refused == 0
     # the common case, nothing refused, costs no copies
@@ -181,7 +169,7 @@ def _missing(given: dict[str, pa.Array], codes: tuple[Any, ...]) -> Bools | None
 def _spotless(stamps: tuple[Int64s, ...], kinds: list[npt.NDArray[Any]]) -> bool:
     """Whether every row is answered, of one kind of stamp other than user space, and sane: a quick look at the whole.
 
-    True only where `_assess` would accept every row in both directions; False decides nothing.
+    True only where `_each` would accept every row in both directions; False decides nothing.
     """
     t1, t2, t3, t4 = stamps
     if not t1.size or min(map(np.min, stamps)) <= 0 or max(map(np.max, stamps)) >= LATEST_NS:
@@ -196,9 +184,20 @@ def _spotless(stamps: tuple[Int64s, ...], kinds: list[npt.NDArray[Any]]) -> bool
 
 
 def _assess(
-    missing: Bools, stamps: tuple[Int64s, ...], kinds: list[npt.NDArray[Any]]
+    missing: Bools | None, stamps: tuple[Int64s, ...], kinds: list[npt.NDArray[Any]]
 ) -> tuple[npt.NDArray[np.uint8], Bools, Bools, Bools]:
     """Refusal code of each row; which are unanswered; whose forward and reverse directions can be used."""
+    rows = stamps[0].size
+    if missing is None and _spotless(stamps, kinds):
+        lost = np.zeros(rows, dtype=np.bool_)
+        return np.zeros(rows, dtype=np.uint8), lost, ~lost, ~lost
+    return _each(np.zeros(rows, dtype=np.bool_) if missing is None else missing, stamps, kinds)
+
+
+def _each(
+    missing: Bools, stamps: tuple[Int64s, ...], kinds: list[npt.NDArray[Any]]
+) -> tuple[npt.NDArray[np.uint8], Bools, Bools, Bools]:
+    """The same row by row."""
     t1, t2, t3, t4 = stamps
     lost = t4 == ABSENT_NS
     answered = ~lost

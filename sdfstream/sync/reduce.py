@@ -139,10 +139,7 @@ def reduce(
     c: SyncConfig,
     pairs: Distinct | None = None,
 ) -> ReducedEdges:
-    """Sum the edge filters up per directed clock pair.
-
-    `trips`: (sessions, ns) that jumped.
-    """
+    """Sum the edge filters up per directed clock pair; `trips`: (sessions, ns) that jumped."""
     pair_of, inverse = (pairs or Distinct()).of((t["clock_src"] << 32) | t["clock_dst"])
     n = pair_of.size
     dd, dg, gg = t["offset_var_ns2"], t["offset_slope_cov"], np.maximum(t["slope_var_ppb2"], 1e-9)
@@ -155,11 +152,9 @@ def reduce(
     weight, skew_weight = total(robust / dd), total(robust / gg)
     sessions = np.maximum(total(np.ones(t.rows)), 1.0)
     residual_ns = t["offset_ns"] - line
-    jumped, step = np.zeros(t.rows), np.zeros(n)
-    jumped[trips[0]] = trips[1]
+    jumped, step, present = np.zeros(t.rows), np.zeros(n), np.zeros(t.rows)
+    jumped[trips[0]], present[received.session] = trips[1], 1.0
     np.maximum.at(step, inverse, jumped)
-    present = np.zeros(t.rows)
-    present[received.session] = 1.0
     return ReducedEdges(
         src=pair_of >> 32,
         dst=pair_of & 0xFFFFFFFF,

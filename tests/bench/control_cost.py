@@ -79,6 +79,13 @@ def plant(
     return slots, pairs, commands, probes
 
 
+def judgement_us(control: AgentControl) -> float:
+    """Processor time of one look at liveness."""
+    began = time.thread_time_ns()
+    control.on_liveness("h0", time.monotonic_ns())
+    return (time.thread_time_ns() - began) / 1e3
+
+
 def main() -> None:
     seed = int(sys.argv[1]) if len(sys.argv) > 1 else 1
     rng = np.random.default_rng(seed)
@@ -97,11 +104,7 @@ def main() -> None:
         armed_us = (time.thread_time_ns() - began) / 1e3 / QPS
         control.on_liveness("h0", time.monotonic_ns())
         gc.freeze()
-        quiet = []
-        for _ in range(2_000):
-            began = time.thread_time_ns()
-            control.on_liveness("h0", time.monotonic_ns())
-            quiet.append((time.thread_time_ns() - began) / 1e3)
+        quiet = [judgement_us(control) for _ in range(2_000)]
         sent: list[int] = []
         apply = sockets.apply
 
@@ -115,8 +118,7 @@ def main() -> None:
             if 0 in (out, back):
                 slots.set(port, SILENT, src=SRC, dst=dst)
         began = time.thread_time_ns()
-        control.on_liveness("h0", time.monotonic_ns())
-        took_us = (time.thread_time_ns() - began) / 1e3
+        took_us = judgement_us(control)
         figures = {
             "seed": seed,
             "armed_qps": len(control.executor.leases("h0")),

@@ -19,7 +19,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -37,6 +37,13 @@ EVERY_S = 9.0
 NAMES = "abcdefgh"
 ON_TIME_S = 1.0
 """A story that is told later than this looks like clocks that step and agents that fall silent."""
+
+
+SHORT: Final = (
+    "replicas", "rebalances", "produced", "archived", "lost", "doubled", "balanced", "findings_seen", "seconds",
+    "told_late_s",
+)  # fmt: skip
+"""What is said of each run in the last line."""
 
 
 def main() -> int:
@@ -76,18 +83,7 @@ def main() -> int:
         say(f"everything is kept in {kept}")
     if not same and late_s > ON_TIME_S:
         say(f"the story was told up to {late_s} s late: this machine is too busy to judge by")
-    short = (
-        "replicas",
-        "rebalances",
-        "produced",
-        "archived",
-        "lost",
-        "doubled",
-        "balanced",
-        "findings_seen",
-        "seconds",
-    )
-    runs = [{key: r[key] for key in (*short, "told_late_s")} for r in results]
+    runs = [{key: r[key] for key in SHORT} for r in results]
     print(json.dumps({"same": same, "seed": args.seed, "findings": first, "differences": differences, "runs": runs}))
     return 0 if same else 2 if late_s > ON_TIME_S else 1
 

@@ -217,14 +217,9 @@ class Running:
         """Read bus and archive, and compare."""
         self.say("counting")
         books, servers = Books(), self.house.broker.address
-        journals = self.house.runs()
-        told = [one for several in journals.values() for one in several]
-        runs = {
-            one.boot_id: Run(one.boot_id, name, one.orderly, one.shed_rows)
-            for name, several in journals.items()
-            for one in several
-        }
-        made = self.ledger.made(told)
+        told = [(name, one) for name, several in self.house.runs().items() for one in several]
+        runs = {one.boot_id: Run(one.boot_id, name, one.orderly, one.shed_rows) for name, one in told}
+        made = self.ledger.made([one for _, one in told])
         of_agents: list[accounting.Record] = []
         said: dict[str, list[judgements.Said]] = {}
         tallies: dict[str, Any] = {}
@@ -243,8 +238,7 @@ class Running:
             if name not in FROM_AGENTS and topic.said_again:
                 books.doubled += topic.said_again
                 books.remarks.append(f"{name}: {topic.said_again} rows or events say what another one said already")
-            said[name] = topic.said
-            tallies[name] = topic.tally
+            said[name], tallies[name] = topic.said, topic.tally
         accounting.agents(books, made, runs, of_agents)
         letters = self._letters(books, hand, of_agents)
         worked = {

@@ -130,6 +130,17 @@ def firing(url: str) -> dict[str, str]:
     return {a["labels"]["id"]: a["fingerprint"] for a in tools.get(f"{url}/api/v2/alerts") if "id" in a["labels"]}
 
 
+def resolved(sink: tools.Sink) -> list[dict[str, Any]]:
+    """Bodies that told the webhook of an end."""
+    return [body for path, body in sink.posted if path == "/webhook" and body["status"] == "resolved"]
+
+
+FLAP: dict[str, Any] = {
+    "kind": "link-flap", "class": "link", "severity": "urgent", "subject": {"type": "link", "id": "l0--s1"},
+    "detail": "link has flapped more than 8 times within the past hour",
+}  # fmt: skip
+
+
 async def test_a_finding_is_told_again_and_resolved_by_a_real_alertmanager(tmp_path: Path, sink: tools.Sink) -> None:
     board = Board()
     (port,) = free_ports(1)
@@ -147,11 +158,7 @@ async def test_a_finding_is_told_again_and_resolved_by_a_real_alertmanager(tmp_p
                 return
             await asyncio.sleep(0.2)
 
-    flap = {
-        "kind": "link-flap", "class": "link", "severity": "urgent", "subject": {"type": "link", "id": "l0--s1"},
-        "detail": "link has flapped more than 8 times within the past hour",
-    }  # fmt: skip
-    board.take([statement("f1", "open", **flap)])
+    board.take([statement("f1", "open", **FLAP)])
     await look()
     assert pusher.counters.get("failed", "unreachable") == 1, "nobody is there yet"
     assert "does not take alerts" in pusher.counters.troubles.open["alertmanager"]
@@ -165,20 +172,18 @@ async def test_a_finding_is_told_again_and_resolved_by_a_real_alertmanager(tmp_p
         assert "Urgent | Cluster: link has flapped more than 8 times within the past hour" in str(slack)
         told = next(body for path, body in sink.posted if path == "/webhook")
         assert (told["version"], told["alerts"][0]["fingerprint"]) == ("4", first["f1"])
-        board.take([statement("f1", "update", **flap, cause="unknown", confidence=0.3)])
+        board.take([statement("f1", "update", **FLAP, cause="unknown", confidence=0.3)])
         await look(4.0)  # longer than it would last by itself
         assert firing(url) == first, "the same fingerprint, and not resolved in between"
-        board.take([statement("f1", "resolved", **flap)])
+        board.take([statement("f1", "resolved", **FLAP)])
         await look()
         assert firing(url) == {}
-        over = tools.until(
-            lambda: [b for p, b in sink.posted if p == "/webhook" and b["status"] == "resolved"], "resolved"
-        )
+        over = tools.until(lambda: resolved(sink), "resolved")
         assert over[0]["alerts"][0]["fingerprint"] == first["f1"]
-        board.take([statement("f2", "open", **flap)])
+        board.take([statement("f2", "open", **FLAP)])
         await look()
         assert firing(url).keys() == {"f2"}
-    board.take([statement("f2", "resolved", **flap), statement("f3", "open", **flap)])
+    board.take([statement("f2", "resolved", **FLAP), statement("f3", "open", **FLAP)])
     await look()
     assert "alertmanager" in pusher.counters.troubles.open
     with tools.alertmanager(tmp_path, config, port) as url:  # back, with what it remembers

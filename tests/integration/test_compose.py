@@ -251,6 +251,12 @@ def broker(kafka_jars: Path, tmp_path: Path) -> Iterator[ComposeBroker]:
         running.stop()
 
 
+def _writes_to_volumes_alone(service: Service) -> None:
+    """What has no volume there has a file system that cannot be written to."""
+    kept = {v.split(":")[1] for v in service.spec["volumes"]}
+    assert "/data" in kept or not any((service.folder / "data").iterdir()), service.name
+
+
 @pytest.mark.kafka
 def test_all_of_it_comes_up_shows_a_finding_and_stops(broker: ComposeBroker, tmp_path: Path) -> None:
     began_s = time.monotonic()
@@ -259,11 +265,9 @@ def test_all_of_it_comes_up_shows_a_finding_and_stops(broker: ComposeBroker, tmp
     def mark(what: str) -> None:
         took[what] = round(time.monotonic() - began_s, 1)
 
-    services: dict[str, Service] = {}
     with sql_front(tmp_path / "clickhouse", PASSWORD) as port:
         addresses = {"kafka:9092": broker.address, "clickhouse:8123": f"127.0.0.1:{port}"}
-        for name in OURS:
-            services[name] = Service(name, compose()["services"][name], addresses, tmp_path / name)
+        services = {name: Service(name, compose()["services"][name], addresses, tmp_path / name) for name in OURS}
         try:
             broker.run(compose()["services"]["users"])
             for name in ONCE:
@@ -300,9 +304,8 @@ def test_all_of_it_comes_up_shows_a_finding_and_stops(broker: ComposeBroker, tmp
         mark("stopped")
     print(json.dumps(took))
     assert set(ended.values()) == {0}, {n: (code, services[n].said()) for n, code in ended.items() if code}
-    for name, service in services.items():  # what has no volume there has a file system that cannot be written to
-        kept = {v.split(":")[1] for v in service.spec["volumes"]}
-        assert "/data" in kept or not any((service.folder / "data").iterdir()), name
+    for service in services.values():
+        _writes_to_volumes_alone(service)
     assert broker.properties()["auto.create.topics.enable"] == "false"
     assert not any("heap" in name for name in broker.properties())
 

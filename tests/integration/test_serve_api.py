@@ -57,6 +57,17 @@ def events(url: str, path: str, most: int, **headers: str) -> Iterator[tuple[str
         link.close()
 
 
+def _tokens(url: str, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who comes through a proxy needs one, from when it is given until it is taken back."""
+    assert main(["token", "add", "ci", "--role", "view", "--data", str(data)]) == 0
+    proxied = {"X-Forwarded-For": "192.0.2.1"}
+    with_token = proxied | {"Authorization": f"Bearer {capsys.readouterr().out.strip()}"}
+    assert ask(url, "/v1/nics", **proxied)[0] == 401
+    assert ask(url, "/v1/nics", **with_token)[0] == 200
+    assert main(["token", "remove", "ci", "--data", str(data)]) == 0
+    assert ask(url, "/v1/nics", **with_token)[0] == 401, "taken back at once"
+
+
 @pytest.mark.usefixtures("archive_folder")
 async def test_a_running_pipeline_is_asked_over_http(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with service(Settings(data=tmp_path, api="127.0.0.1:0")) as running:
@@ -94,15 +105,7 @@ async def test_a_running_pipeline_is_asked_over_http(tmp_path: Path, capsys: pyt
         )
         assert [e[1] for e in lost] == ["age", "gap"]
 
-        assert main(["token", "add", "ci", "--role", "view", "--data", str(tmp_path)]) == 0
-        token = capsys.readouterr().out.strip()
-        proxied = {"X-Forwarded-For": "192.0.2.1"}
-        assert (await asyncio.to_thread(lambda: ask(url, "/v1/nics", **proxied)))[0] == 401
-        with_token = proxied | {"Authorization": f"Bearer {token}"}
-        assert (await asyncio.to_thread(lambda: ask(url, "/v1/nics", **with_token)))[0] == 200
-        assert main(["token", "remove", "ci", "--data", str(tmp_path)]) == 0
-        assert (await asyncio.to_thread(lambda: ask(url, "/v1/nics", **with_token)))[0] == 401, "taken back at once"
-
+        await asyncio.to_thread(_tokens, url, tmp_path, capsys)
         # what is asked of the past has reached the archive, where a few rows wait for others
         await asyncio.sleep(LIVE.few_age_ms / 1e3 + 2)
         at_ns = time.time_ns() - 200_000_000

@@ -22,15 +22,23 @@ pytestmark = pytest.mark.kafka
 WITHIN_S = 90.0
 
 
+async def _api_with_findings(data: Path, total: int) -> str:
+    """Where the service of `data` answers, once it knows so many findings."""
+    while not (data / "api.url").exists():  # noqa: ASYNC110
+        await asyncio.sleep(0.2)
+    url = (data / "api.url").read_text().strip()
+    while (await asyncio.to_thread(ask, url, "/v1/findings"))[1].get("total") != total:  # noqa: ASYNC110
+        await asyncio.sleep(0.2)
+    return url
+
+
 async def test_verbs_and_api_on_kafka(kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prefix = f"serve{time.time_ns()}."
     config = KafkaConfig(servers=kafka.address, prefix=prefix)
     file, log, data = tmp_path / "serve.json", tmp_path / "serve.log", tmp_path / "data"
     file.write_text(json.dumps({"bus": f"kafka://{kafka.address}", "kafka": {"prefix": prefix}, "api": "127.0.0.1:0"}))
-    assert (
-        await asyncio.to_thread(main, ["topics", "apply", "--bus", f"kafka://{kafka.address}", "--config", str(file)])
-        == 0
-    )
+    apply = ["topics", "apply", "--bus", f"kafka://{kafka.address}", "--config", str(file)]
+    assert await asyncio.to_thread(main, apply) == 0
     bus = KafkaBus(config, time.time_ns, boot_id=prefix)
     await bus.start()
     try:
@@ -38,15 +46,7 @@ async def test_verbs_and_api_on_kafka(kafka: Broker, tmp_path: Path, capsys: pyt
         await bus.publish([Output(m.topic, m.key, m.body) for m in before])  # before it reads: states and findings stay
         await asyncio.sleep(6.0)  # longer than what is said counts as of now
         async with verb(log, "serve", "--config", str(file), "--data", str(data)):
-            async with asyncio.timeout(WITHIN_S):
-                while not (data / "api.url").exists():  # noqa: ASYNC110
-                    await asyncio.sleep(0.2)
-                url = (data / "api.url").read_text().strip()
-                while True:
-                    status, page = await asyncio.to_thread(ask, url, "/v1/findings")
-                    if page.get("total") == 3:
-                        break
-                    await asyncio.sleep(0.2)
+            url = await asyncio.wait_for(_api_with_findings(data, 3), WITHIN_S)
             status, nics = await asyncio.to_thread(ask, url, "/v1/nics")
             assert status == 200
             assert {n["state"] for n in nics["items"]} == {"unknown"}, "stated before; nobody is heard now"

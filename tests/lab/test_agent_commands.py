@@ -328,18 +328,8 @@ async def test_of_a_thousand_bad_commands_none_is_obeyed(wide: Fabric, tmp_path:
             d["why"].partition(":")[0] for _, t, d in made.heard if t == OUTCOME.name and d["state"] == "refused"
         )
         print(f"refused: {dict(sorted(reasons.items()))}")
-        assert sorted(reasons) == sorted(
-            [
-                "forged",
-                "unknown-key",
-                "expired",
-                "wrong-epoch",
-                "replayed",
-                "not-enforced",
-                "wrong-host",
-                "unknown-target",
-            ]
-        )
+        whys = "forged unknown-key expired wrong-epoch replayed not-enforced wrong-host unknown-target"
+        assert sorted(reasons) == sorted(whys.split())
         assert made.outcomes().count("applied") == 1
         assert {q.qp: made.true_path(q.qp) for q in pairs} == before
 
