@@ -89,13 +89,28 @@ async def run_agent(
 ) -> dict[str, int]:
     """Run until `stop` is set; flushes what is finished and returns the counters.
 
-    `publisher` gets one batch per host and flush, and events at once; what is sent again is known as a repeat where
-    `numbers` numbers it under `boot_id` (of this run, in liveness events; best the publisher's own), and what memory
-    does not hold while the bus is away is kept in `spill`. `ports` makes the reader of a host's ports (None: they are
-    not read), and `roce` carries the RoCEv2 sessions (None: they are not run). `observer` is called after every
-    assessment of liveness, in the same pass, and may request watch sessions and traces; `alive` at every flush, the
-    first time once everything is open. `watch` is given, once, a function that reads the counters and one that says
-    what is wrong; the troubles of `counted` are the agent's.
+    Parameters
+    ----------
+    publisher : OutputPublisher
+        Gets one batch per host and flush, and events at once.
+    ports : callable or None
+        Makes the reader of a host's ports; None: ports are not read.
+    boot_id : str
+        Names this run in liveness events; best the publisher's own. A random one by default.
+    observer : LivenessObserver, optional
+        Called after every assessment of liveness, in the same pass; may request watch sessions and traces.
+    numbers : Numbering, optional
+        Numbers outputs under `boot_id` as they are made, so that what is sent again is known as a repeat.
+    spill : SpillFolder, optional
+        Keeps outputs that memory does not hold while the bus is away.
+    watch : callable, optional
+        Given, once, a function that reads the counters, and one that says what is wrong.
+    counted : sequence of HasCounters
+        Further parts of the process, whose troubles are the agent's.
+    alive : callable
+        Called by the probing loop at every flush, the first time once everything is open.
+    roce : RoceProbes, optional
+        Carries the RoCEv2 sessions, which are not run without it.
 
     Raises
     ------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -66,31 +67,22 @@ def conjugate_gradient(
 ) -> Float64s:
     """Solve (Λ + L) x = `right` by conjugate gradients with the diagonal as preconditioner.
 
-    `start` is where it begins; it stops when the preconditioned residual has shrunk by `tolerance`, or after `steps`.
+    `start` warm-starts it; it stops when the preconditioned residual has shrunk by `tolerance`, or after `steps`.
     `label` (nodes,): nodes that no edge joins may have different ones. Each label's are then solved for themselves:
     with one tolerance for all, a part whose numbers are wild leaves the others where they were.
     """
     nodes = precision.size
-    a, b, weight = edges.a, edges.b, edges.precision
-    diagonal = precision + sums(a, weight, nodes) + sums(b, weight, nodes)
+    diagonal = precision + sums(edges.a, edges.precision, nodes) + sums(edges.b, edges.precision, nodes)
     inverse = 1.0 / diagonal
     x = np.zeros(nodes) if start is None else start.copy()
-    flow, at_a = np.empty(weight.size), np.empty(weight.size)
-
-    def apply(v: Float64s) -> Float64s:
-        # the bulk of the work at 100,000 nodes: nothing is allocated, and clipping spares a second look at each index
-        np.take(v, b, out=flow, mode="clip")
-        np.take(v, a, out=at_a, mode="clip")
-        np.subtract(flow, at_a, out=flow)
-        np.multiply(flow, weight, out=flow)
-        result: Float64s = precision * v + sums(b, flow, nodes) - sums(a, flow, nodes)
-        return result
-
+    apply = _operator(edges, precision)
     residual = right if start is None else right - apply(x)
-    direction = shaped = inverse * residual
+    shaped = inverse * residual
+    direction = shaped
     dot = _dot if label is None or not label.any() else _Dots(label).dot
     rho = dot(residual, shaped)
-    goal = tolerance * tolerance * np.maximum(rho if start is None else dot(right, inverse * right), 1e-300)
+    whole = rho if start is None else dot(right, inverse * right)
+    goal = tolerance * tolerance * np.maximum(whole, 1e-300)
     for _ in range(steps):
         if np.all(rho <= goal):
             break
@@ -103,9 +95,30 @@ def conjugate_gradient(
         x = x + alpha * direction
         residual = residual - alpha * image
         shaped = inverse * residual
-        before, rho = rho, dot(residual, shaped)
-        direction = shaped + _ratio(rho, before, going) * direction
+        fresh = dot(residual, shaped)
+        direction = shaped + _ratio(fresh, rho, going) * direction
+        rho = fresh
     return x
+
+
+def _operator(edges: WeightedEdges, precision: Float64s) -> Callable[[Float64s], Float64s]:
+    """What takes a vector (nodes,) to (Λ + L) times it.
+
+    The bulk of the work at 100,000 nodes: nothing of the edges' size is allocated, and clipping spares a second look at
+    each index.
+    """
+    a, b, weight = edges.a, edges.b, edges.precision
+    flow, at_a = np.empty(weight.size), np.empty(weight.size)
+
+    def apply(v: Float64s) -> Float64s:
+        np.take(v, b, out=flow, mode="clip")
+        np.take(v, a, out=at_a, mode="clip")
+        np.subtract(flow, at_a, out=flow)
+        np.multiply(flow, weight, out=flow)
+        result: Float64s = precision * v + sums(b, flow, v.size) - sums(a, flow, v.size)
+        return result
+
+    return apply
 
 
 def _ratio(above: Any, below: Any, going: Any) -> Any:

@@ -169,7 +169,7 @@ def _missing(given: dict[str, pa.Array], codes: tuple[Any, ...]) -> Bools | None
 def _spotless(stamps: tuple[Int64s, ...], kinds: list[npt.NDArray[Any]]) -> bool:
     """Whether every row is answered, of one kind of stamp other than user space, and sane: a quick look at the whole.
 
-    True only where `_each` would accept every row in both directions; False decides nothing.
+    True only where `_assess_rows` would accept every row in both directions; False decides nothing.
     """
     t1, t2, t3, t4 = stamps
     if not t1.size or min(map(np.min, stamps)) <= 0 or max(map(np.max, stamps)) >= LATEST_NS:
@@ -191,13 +191,13 @@ def _assess(
     if missing is None and _spotless(stamps, kinds):
         lost = np.zeros(rows, dtype=np.bool_)
         return np.zeros(rows, dtype=np.uint8), lost, ~lost, ~lost
-    return _each(np.zeros(rows, dtype=np.bool_) if missing is None else missing, stamps, kinds)
+    return _assess_rows(np.zeros(rows, dtype=np.bool_) if missing is None else missing, stamps, kinds)
 
 
-def _each(
+def _assess_rows(
     missing: Bools, stamps: tuple[Int64s, ...], kinds: list[npt.NDArray[Any]]
 ) -> tuple[npt.NDArray[np.uint8], Bools, Bools, Bools]:
-    """The same row by row."""
+    """The same, where some row may be refused or lack a direction."""
     t1, t2, t3, t4 = stamps
     lost = t4 == ABSENT_NS
     answered = ~lost
