@@ -229,6 +229,17 @@ class MeshClocks:
         self.label = label
         self._tied = a, b, label
 
+    def change_reference(self, clock: int) -> None:
+        """Another clock is the reference.
+
+        Where no pairs tie it to the old one, its own island was tied to that last when `tied_at_ns` says, perhaps never;
+        so were all others to it, if not before.
+        """
+        t, island = self.table["tied_at_ns"], self.label != self.label[clock]
+        if island[self.estimates.reference]:
+            t[island] = np.minimum(t[island], t[clock])
+        self.estimates.reference = clock
+
     def mark_tied(self) -> None:
         """These clocks stand on the reference's time line now."""
         mine = self.label == self.label[self.estimates.reference]

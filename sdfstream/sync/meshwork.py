@@ -200,7 +200,8 @@ class MeshWork:
         tied = clocks.table["tied_at_ns"] != NEVER
         candidates = Candidates(np.arange(clocks.n), clocks.label, alive, known, tied)
         chosen = self._reference.choose(clocks.names, candidates, ensemble)
-        b.reference, b.reference_state = chosen.clock, self._reference.state_at(ensemble)
+        clocks.change_reference(chosen.clock)
+        b.reference_state = self._reference.state_at(ensemble)
         if alive.any():
             clocks.mark_tied()
 

@@ -9,7 +9,7 @@ import pytest
 from sdfstream.records.topics import CLOCK, OWD
 from sdfstream.sync import SyncConfig, SyncStage
 from tests.checks import check_stage, fingerprint
-from tests.fixtures.sync_sim import SimulatedClock, World, drive, mesh
+from tests.fixtures.sync_sim import START_NS, SimulatedClock, World, drive, mesh
 
 SECONDS = 10.0
 
@@ -128,3 +128,16 @@ def test_utc_is_found_inside_its_bound_whatever_the_reference(setting: str) -> N
 def test_utc_is_unsynced_when_no_disciplined_host_lives() -> None:
     rows = clock_rows(run(SyncConfig(utc_clocks=("elsewhere",)), seconds=3.0))["utc"]
     assert {(r["status"], r["n"], r["err_ns"], r["offset_ns"]) for r in rows} == {("unsynced", 0, 3.6e12, 0.0)}
+
+
+def test_an_island_that_was_there_first_is_unsynced_once_the_reference_is_in_a_larger_one() -> None:
+    """No exchange ties the two: what was known of the first one's clocks was known against one of its own."""
+    made = world()
+    first = {"h04", "h05"}
+    made.sessions = [s for s in made.sessions if (s.src in first) == (s.dst in first)]
+    since_ns = START_NS + 3_000_000_000
+    messages = [m for m in made.messages(SECONDS) if m.key in first or m.bus_at_ns > since_ns]
+    rows = clock_rows(drive(SyncStage(SyncConfig()), messages))
+    assert rows["h04"][10]["status"] == rows["h05"][20]["status"] == "synced"
+    assert {r["status"] for name in first for r in rows[name][-30:]} == {"unsynced"}
+    assert {r["status"] for name in ("h00", "h01", "h02", "h03") for r in rows[name][-30:]} == {"synced"}

@@ -191,6 +191,25 @@ def test_a_clock_never_tied_to_the_reference_is_unknown() -> None:
     assert np.isinf(total).tolist() == [False, False, True, True]
 
 
+@pytest.mark.parametrize("met", [False, True])
+def test_what_is_known_of_an_island_does_not_follow_a_reference_into_another(met: bool) -> None:
+    """Since when two islands drift apart is the same seen from either; where they never met nothing is known."""
+    clocks = known("a", "b", "c", "d")
+    cut = edges([0, 2], [1, 3], weight=0.02, blocks=1.0)
+    for k in range(1, 41):
+        tick(clocks, ring(4) if met and k < 20 else cut, k, 0.1 * k)
+        clocks.mark_tied()
+    own = clocks.estimates.table["offset_var_ns2"].copy()
+    before = clocks.variance_to(first_clock(clocks), own)
+    clocks.change_reference(2)
+    clocks.mark_tied()
+    after = clocks.variance_to(Scale(2, np.eye(clocks.n)[2]), own)
+    assert np.isinf([*before[2:], *after[:2]]).tolist() == [not met] * 4
+    assert np.isfinite(after[2:]).all()
+    if met:
+        assert after[0] == pytest.approx(before[2], rel=0.01) and after[0] > 1.2 * after[3]
+
+
 @pytest.mark.parametrize("lucky", [1.0, 0.2])
 def test_a_lucky_moment_does_not_narrow_the_bound(lucky: float) -> None:
     clocks = known("a", "b", "c")
