@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import shutil
 import socket
@@ -22,6 +23,9 @@ from typing import Any, Final
 from sdfstream import strict_json
 from sdfstream.errors import FormatError, NothingRunsError, UnavailableError
 from sdfstream.runtime.output_io import compact
+from sdfstream.stats import Counters
+
+log = logging.getLogger("sdfstream.queries")
 
 SOCKET_NAME: Final = "run.sock"
 POINTER_NAME: Final = "run.sock.path"
@@ -37,9 +41,13 @@ Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 class QueryServer:
-    """Serves `answer` at the data folder's socket until `close`."""
+    """Serves `answer` at the data folder's socket until `close`.
+
+    Counter: ``answer-raised`` (by error), an answer that could not be made; whoever asked is told.
+    """
 
     def __init__(self, answer: Answer, data_dir: Path) -> None:
+        self.counters = Counters("queries")
         self._answer = answer
         self._data_dir = data_dir
         self._server: asyncio.Server | None = None
@@ -92,9 +100,13 @@ class QueryServer:
         return self._own_path()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        is_accepted = self._server is not None and len(self._clients) < _MOST_CLIENTS and _is_allowed(writer)
+        is_accepted = self._server is not None and _is_allowed(writer)
+        is_one_too_many = is_accepted and len(self._clients) >= _MOST_CLIENTS
         self._clients[writer] = asyncio.current_task()
         try:
+            if is_one_too_many:
+                writer.write(compact({"error": f"{_MOST_CLIENTS} others ask already"}).encode() + b"\n")
+                return
             while is_accepted and (line := await asyncio.wait_for(reader.readline(), _IDLE_S)):
                 writer.write(self._reply(line).encode() + b"\n")
                 await asyncio.wait_for(writer.drain(), _IDLE_S)
@@ -113,7 +125,12 @@ class QueryServer:
             return compact({"error": "the request is no JSON"})
         if not isinstance(request, dict):
             return compact({"error": "the request is no JSON object"})
-        return compact(self._answer(request))
+        try:
+            return compact(self._answer(request))
+        except Exception as error:  # whoever asks must hear of it, whatever the bus brought into the answer
+            self.counters.add("answer-raised", type(error).__name__)
+            log.exception("the answer to %s could not be made", request)
+            return compact({"error": f"making the answer raised {type(error).__name__}: {error}"})
 
 
 def fetch(data_dir: Path, request: Mapping[str, Any], timeout_s: float = 10.0) -> dict[str, Any]:

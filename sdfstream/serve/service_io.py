@@ -268,6 +268,7 @@ async def _serve_queries(
 
     queries = PipelineQueries(running.board, process, jobs)
     server = QueryServer(queries, running.data)
+    running.counted.append(server)
     await server.start()
     stack.push_async_callback(server.close)
     return queries

@@ -232,8 +232,8 @@ class MeshClocks:
     def change_reference(self, clock: int) -> None:
         """Another clock is the reference.
 
-        Where no pairs tie it to the old one, its own island was tied to that last when `tied_at_ns` says, perhaps never;
-        so were all others to it, if not before.
+        Where no pairs tie it to the old one, its own island was tied to that last when `tied_at_ns` says, perhaps
+        never; so were all others to it, if not before.
         """
         t, island = self.table["tied_at_ns"], self.label != self.label[clock]
         if island[self.estimates.reference]:

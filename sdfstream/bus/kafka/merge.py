@@ -1,21 +1,23 @@
 """Several partitions read as one stream in bus order, whatever order the brokers hand them out in. Pure.
 
-A partition that is **behind** (the brokers have more of it than was fetched) and has no message queued here holds all
-others back: its next message may be older than theirs. So after an outage a stage reads the messages of the outage in
-bus order, and does not take an unread topic for a silent one. A partition that is read to its end holds none back.
+A partition of which the brokers may have more than was fetched, and of which no message is queued here, holds back what
+may be younger than its next message. So after an outage a stage reads the messages of the outage in bus order, and does
+not take an unread topic for a silent one. A partition that is read to its end holds none back.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from sdfstream.records.position import Partition, Positions
 
 T = TypeVar("T")
+
+_NEVER_NS: Final = 1 << 63
 
 
 class QueuedRecord(NamedTuple, Generic[T]):
@@ -62,32 +64,34 @@ class Merge(Generic[T]):
         self.bytes[partition] = 0
 
     def take(
-        self, behind: set[Partition], max_messages: int, max_bytes: int
+        self, read_until_ns: Mapping[Partition, int], max_messages: int, max_bytes: int
     ) -> list[tuple[Partition, QueuedRecord[T]]]:
         """The next messages in order of (time, partition, offset), at least one if any may go.
 
         Parameters
         ----------
-        behind : set of Partition
-            Partitions of which the brokers have more than was fetched.
+        read_until_ns : mapping of Partition to int
+            Of partitions of which the brokers may have more: bus time up to which all was fetched. What is younger
+            waits as long as nothing of such a partition is queued.
         max_messages, max_bytes : int
             Where to stop.
         """
-        if any(not queue and partition in behind for partition, queue in self.queues.items()):
-            return []
+        until_ns = min((at for partition, at in read_until_ns.items() if not self.queues[partition]), default=_NEVER_NS)
         heads = [(queue[0].at_ns, partition) for partition, queue in self.queues.items() if queue]
         heapq.heapify(heads)
         taken: list[tuple[Partition, QueuedRecord[T]]] = []
         size = 0
         while heads and len(taken) < max_messages and (size < max_bytes or not taken):
-            _, partition = heapq.heappop(heads)
+            at_ns, partition = heapq.heappop(heads)
+            if at_ns > until_ns:
+                break
             record = self._pop(partition)
             size += record.size_bytes
             taken.append((partition, record))
             if self.queues[partition]:
                 heapq.heappush(heads, (self.queues[partition][0].at_ns, partition))
-            elif partition in behind:
-                break
+            else:
+                until_ns = min(until_ns, read_until_ns.get(partition, _NEVER_NS))
         return taken
 
     def take_until(self, upto: Positions, max_messages: int, max_bytes: int) -> list[tuple[Partition, QueuedRecord[T]]]:

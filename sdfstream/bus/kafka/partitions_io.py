@@ -29,6 +29,8 @@ TASK_BYTES: Final = 16 << 20
 """A task with more queued fetches only what it lacks: a stage that is behind would hold much of its backlog else."""
 _LEAST_BYTES: Final = 256 << 10
 """So much of a partition may be queued all the same."""
+_FRESH_NS: Final = 300 * NS_PER_MS
+"""An answer of the brokers that is younger stands for now: an idle partition is asked ten times a second."""
 _SETTLE_NS: Final = 20 * NS_PER_MS
 """Longest time from a producer's clock reading to the fetch, with a broker that is quick."""
 
@@ -54,6 +56,8 @@ class MergedPartitions:
         self._reached: dict[Partition, int] = {}
         """The consumer's position: behind what was fetched."""
         self._paused: set[Partition] = set()
+        self._given_up: dict[Partition, int | None] = {}
+        """Partitions that are waited for no longer, and the brokers' last answer about each (ms)."""
 
     async def open(self, start: Positions, floors_ns: Mapping[Partition, int]) -> None:
         """Read the partitions of `start`, which the consumer is assigned, from there on."""
@@ -93,12 +97,16 @@ class MergedPartitions:
         for partition, topic_partition in self._to_kafka.items():
             self._reached[partition] = await self._consumer.position(topic_partition)
 
-    def take(
-        self, max_messages: int, max_bytes: int, *, regardless: bool = False
-    ) -> list[tuple[Partition, QueuedRecord[Any]]]:
-        """The next messages in bus order; `regardless` of partitions that are behind."""
-        behind = set() if regardless else {partition for partition in self.next if self._behind(partition)}
-        return self._given_out(self._merge.take(behind, max_messages, max_bytes))
+    def take(self, max_messages: int, max_bytes: int) -> list[tuple[Partition, QueuedRecord[Any]]]:
+        """The next messages in bus order."""
+        if not self.held_back():
+            return self._given_out([])
+        return self._given_out(self._merge.take(self._read_until_ns(), max_messages, max_bytes))
+
+    def give_up(self) -> None:
+        """Wait no longer for partitions of which the brokers may have more, until they answer."""
+        for partition in self._read_until_ns():
+            self._given_up[partition] = self._consumer.last_poll_timestamp(self._to_kafka[partition])
 
     def take_until(
         self, upto: Positions, max_messages: int = 1000, max_bytes: int = 16 << 20
@@ -112,7 +120,7 @@ class MergedPartitions:
         return taken
 
     def held_back(self) -> bool:
-        """Whether queued messages wait for a partition that is behind."""
+        """Whether messages are queued: if none may be taken, they wait for a partition that may have more."""
         return any(self._merge.waiting(partition) for partition in self.next)
 
     def known_until_ns(self) -> int | None:
@@ -151,6 +159,24 @@ class MergedPartitions:
                 ends = await self._consumer.end_offsets(list(self._from_kafka))
             return any(end > self._reached[self._from_kafka[topic_partition]] for topic_partition, end in ends.items())
         return False
+
+    def _read_until_ns(self) -> dict[Partition, int]:
+        """Of partitions of which the brokers may have more than was fetched: bus time up to which it was; 0: any.
+
+        An answer that said that there is no more grows old where this process is starved, and where nothing of the
+        partition is fetched since much of it is queued: once that is taken, it would be taken for silent.
+        """
+        found = {}
+        for partition, topic_partition in self._to_kafka.items():
+            polled_ms = self._consumer.last_poll_timestamp(topic_partition)
+            if partition in self._given_up and polled_ms == self._given_up[partition]:
+                continue
+            self._given_up.pop(partition, None)
+            if self._behind(partition):
+                found[partition] = 0
+            elif (age_ns := time.time_ns() - polled_ms * NS_PER_MS) > _FRESH_NS:
+                found[partition] = self.now_ns() - age_ns if self._origin_ns is not None else 0
+        return found
 
     def _behind(self, partition: Partition) -> bool:
         """Whether the brokers have more of `partition` by their last answer, or have not answered yet."""

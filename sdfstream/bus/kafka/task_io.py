@@ -37,7 +37,7 @@ from sdfstream.records.units import NS_PER_S
 READ_BYTES: Final = 16 << 20
 """About the most that one read gives, in bytes as fetched."""
 HOLD_S: Final = 3.0
-"""The longest that a partition which is behind may hold the others back."""
+"""The longest that a partition of which the brokers may have more holds the others back."""
 NEVER_S: Final = float("inf")
 _GROUP_COMMIT_S: Final = 1.0
 _MARK_S: Final = 10.0
@@ -220,7 +220,8 @@ class KafkaTask:
         if now_s - self._held_since_s < HOLD_S:
             return taken
         self._bus.counters.add("unaligned", self.name)
-        return self._partitions.take(max_messages, READ_BYTES, regardless=True)
+        self._partitions.give_up()
+        return self._partitions.take(max_messages, READ_BYTES)
 
     def positions(self) -> dict[Partition, int]:
         """See `sdfstream.bus.task.Task`."""

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import termios
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,21 @@ def test_nothing_running_is_exit_2_with_a_hint(verb: str, tmp_path: Path, capsys
     assert out == ""
     assert "sdfstream up" in err
     assert "no archive" in err
+
+
+async def test_an_answer_that_cannot_be_made_is_an_error_that_says_so_and_the_next_is_answered(tmp_path: Path) -> None:
+    def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+        return {"at_ns": 1} if request["want"] == "board" else {"at_ns": {1: 2, "x": 3}, "n": object()}
+
+    server = QueryServer(answer, tmp_path)
+    await server.start()
+    try:
+        with pytest.raises(UnavailableError, match="raised TypeError"):
+            await asyncio.to_thread(fetch, tmp_path, {"want": "findings"})
+        assert server.counters.get("answer-raised", "TypeError") == 1
+        assert await asyncio.to_thread(fetch_board, tmp_path) == {"at_ns": 1}
+    finally:
+        await server.close()
 
 
 async def test_a_folder_too_deep_for_a_socket_gets_a_pointer(tmp_path: Path) -> None:
