@@ -66,7 +66,7 @@ def hear(running: subprocess.Popen[str]) -> str:
 def measure(result: Result, quick: bool) -> None:
     cache = Path(os.environ.get("SDFSTREAM_KAFKA_JARS") or ROOT / ".cache" / "kafka")
     warm_s, seconds = (2, 4) if quick else (WARM_S, 12)
-    load = Load(hosts=8 if quick else 32, rate_hz=32, flush_s=0.5, seconds=warm_s + seconds)
+    load = Load(hosts=4 if quick else 32, rate_hz=32, flush_s=0.5, seconds=warm_s + seconds)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sdf-bench-")))
         try:

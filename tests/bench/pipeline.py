@@ -121,7 +121,7 @@ def limit(given: Sequence[Message], folder: Path) -> dict[str, float]:
 
 def measure(result: Result, quick: bool) -> None:
     warm_s, seconds = (2, 2) if quick else (WARM_S, 9)
-    hosts = 8 if quick else 64
+    hosts = 4 if quick else 64
     loads = [  # first as agents send by themselves
         Load(hosts=hosts, nics=9, ports=1, seconds=warm_s + seconds, flush_s=0.05),
         Load(hosts=hosts, seconds=warm_s + seconds, flush_s=1.0),

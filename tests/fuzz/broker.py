@@ -39,6 +39,8 @@ _DRAIN_S: Final = 600.0
 _LAG: Final = 100
 """Messages that may always be on their way."""
 _NO_ANSWER: Final = 1 << 31
+_ODD: Final = ("unaligned", "raised", "restarted", "lost", "ticks-skipped", "commit-failed", "begun-anew")
+"""Words in the names of counters that are told of every phase."""
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -172,6 +174,8 @@ def _judge(clean: Phase, phase: Phase) -> int:
         f"{phase.restarts}, set aside {phase.aside}, lag {phase.lag}; findings {sorted(phase.findings)}; "
         f"RSS MB {phase.rss_mb}, at most {phase.peak_mb}; CPU s {phase.cpu_s}"
     )
+    odd = {name: n for name, n in phase.counters.items() if n and any(word in name for word in _ODD)}
+    print(f"{phase.name}: counted {odd}; status gave no answer: {sorted(phase.unanswered)}")
     if phase.sent.count:
         print(f"{phase.name}: CPU us per hostile message, beyond the clean phase's rate: {_cost_us(clean, phase)}")
     wrong = [f"WRONG {phase.name}: {what}" for what in (*_common(phase), *_letters(phase))]

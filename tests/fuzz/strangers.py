@@ -26,6 +26,8 @@ UNREAD: Final = frozenset({ANOMALY.name, EDGE.name, ESTIMATE.name})
 _LAG: Final = 5_000
 """Messages that the slowest stage may be behind before the strangers pause."""
 _LOOK_S: Final = 1.0
+_PATIENCE_S: Final = 300.0
+"""A reader that is so long behind with nothing new coming does not catch up."""
 _TOGETHER: Final = 200
 
 
@@ -82,14 +84,26 @@ async def send(bus: KafkaBus, sent: Sent, plan: Plan, lag: Callable[[], Awaitabl
             await asyncio.gather(*waiting)
             await asyncio.sleep(max(0.0, began_s + plan.within_s * sent.count / plan.count - time.monotonic()))
             if time.monotonic() - looked_s > _LOOK_S:
-                while await lag() > _LAG:  # noqa: ASYNC110 (what is waited for is no event)
-                    await asyncio.sleep(0.2)
+                await _caught_up(lag)
                 looked_s = time.monotonic()
             if time.monotonic() - told_s > 60.0:
                 told_s = time.monotonic()
                 print(f"  {sent.count} sent", file=sys.stderr, flush=True)
     finally:
         await producer.stop()
+
+
+async def _caught_up(lag: Callable[[], Awaitable[int]]) -> None:
+    """Wait until the slowest reader is near enough.
+
+    Raises
+    ------
+    TimeoutError
+        It was not within `_PATIENCE_S`.
+    """
+    async with asyncio.timeout(_PATIENCE_S):
+        while await lag() > _LAG:  # noqa: ASYNC110 (what is waited for is no event)
+            await asyncio.sleep(0.2)
 
 
 def _refusal(one: Wire) -> str | None:
