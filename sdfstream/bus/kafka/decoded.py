@@ -5,8 +5,9 @@ the same bytes. Decoding is a pure function of those bytes and costs more than a
 record, so its outcome is retained for the readers behind. An outcome is given out only for equal bytes: offsets begin
 anew where a topic was deleted and made again.
 
-So is the dead letter of a record that is refused: each reader queues it, and leaves it out once another one's was
-stored. Never before: a reader may end before its own is, and would leave none.
+So is the dead letter of a record that is refused: each reader queues it, and leaves it out once a task has it in its
+commit: that task's position passes the record only with the letter, and if it fails the record is refused again. Of a
+reader outside a task only a letter that was stored counts, for it may end before.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class ReadRecord:
     value: bytes
     outcome: codec.Decoded | FormatError
     has_dead_letter: bool = False
-    """Whether the brokers have its dead letter from a reader of this process: the others need not write it again."""
+    """Whether its dead letter is in a task's commit, or was stored: other readers need not write it again."""
 
 
 class _Retained(NamedTuple):

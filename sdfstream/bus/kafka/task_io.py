@@ -248,15 +248,17 @@ class KafkaTask:
         marked = self._mark(where, own=mark)
         after = {**({} if mark else self._notes), **(notes or {})}
         changed = after if marked is not None else dict(notes or {})
+        for one in missing:
+            one.read.has_dead_letter = True
         try:
             broker_ns = await self._writer.write(encoded, where, changed, marked)
         except BaseException as error:
+            for one in missing:
+                one.read.has_dead_letter = False
             self.over = f"its commit did not end well ({type(error).__name__})"
             self._bus.counters.add("commit-failed", self.name)
             raise
         self._partitions.set_broker_time(broker_ns)
-        for one in missing:
-            one.read.has_dead_letter = True
         self._dead_letters = [one for one in self._dead_letters if one.offset >= where.get(one.partition, 0)]
         self._committed = where
         self._notes = {name: note for name, note in after.items() if note is not None}

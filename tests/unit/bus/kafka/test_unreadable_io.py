@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, ClassVar
 
 import pytest
@@ -256,6 +257,7 @@ class Writer:
         return outputs
 
     async def write(self, outputs: list[Output], *_: Any) -> int:
+        await asyncio.sleep(0)
         if self.fails:
             raise BusError("away")
         self.committed += outputs
@@ -304,6 +306,15 @@ async def test_what_several_readers_refuse_has_one_dead_letter() -> None:
     assert await reader.read() == []
     assert client.published == []
     assert client.counters.total("refused") == 3, "each reader counts it"
+
+
+async def test_nor_do_several_that_commit_at_once() -> None:
+    client, writers = Client(), [Writer(), Writer()]
+    tasks = [task_on(client, writer) for writer in writers]
+    for task in tasks:
+        assert task._decode((CLOCK.name, 3), refused(), 5) is None
+    await asyncio.gather(*(task.commit(positions={(CLOCK.name, 3): 11}) for task in tasks))
+    assert [len(writer.committed) for writer in writers] == [1, 0]
 
 
 async def test_one_whose_commit_failed_leaves_the_dead_letter_to_the_others() -> None:
