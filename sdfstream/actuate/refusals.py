@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sdfstream.actuate.config import ActuateConfig, ns
 from sdfstream.records.command import CONTROLLER, Outcome
-from sdfstream.records.message import Event, Output
+from sdfstream.records.message import MOST_KEY, Event, Output
 from sdfstream.records.topics import OUTCOME
 from sdfstream.records.units import NS_PER_S
 
@@ -55,7 +55,8 @@ class Refusals:
         if key not in self._published and len(self._published) >= _MOST_REFUSALS:
             return []
         self._published[key] = (now_ns, now_ns, pause_ns)
-        return [self.publish(f"proposal {key[0]}", "refused", doubt, action, target, reason, now_ns)]
+        name = f"proposal {key[0]}"[:MOST_KEY]  # with the id that somebody's override names
+        return [self.publish(name, "refused", doubt, action, target, reason, now_ns)]
 
     def publish(
         self,
@@ -102,5 +103,6 @@ class Refusals:
 
 def outcome_event(outcome: Outcome, number: int, now_ns: int) -> Output:
     """An outcome by the controller itself; `number` is unique among them."""
-    event = Event(OUTCOME.name, SOURCE, f"{outcome.command}-said-{number}", now_ns, outcome.as_data())
-    return Output(OUTCOME.name, outcome.command, event)
+    key = outcome.command[:MOST_KEY]
+    event = Event(OUTCOME.name, SOURCE, f"{key}-said-{number}", now_ns, outcome.as_data())
+    return Output(OUTCOME.name, key, event)

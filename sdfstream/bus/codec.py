@@ -22,14 +22,12 @@ from sdfstream.bus.conform import conform, conforms
 from sdfstream.bus.conform import look_together as conform_together
 from sdfstream.bus.known_streams import KnownStreams
 from sdfstream.errors import FormatError
-from sdfstream.records.message import Body, Event, Output
+from sdfstream.records.message import MOST_KEY, Body, Event, Output
 from sdfstream.records.topics import TOPICS, Topic, is_schema_of
 
 Headers: TypeAlias = list[tuple[str, bytes]]
 Compression: TypeAlias = Literal["zstd"] | None
 
-MOST_KEY: Final = 1024
-"""Characters of a message's key: an id, or several."""
 MOST_BOOT_ID: Final = 256
 ARROW_CONTENT_TYPE: Final = "application/vnd.apache.arrow.stream"
 

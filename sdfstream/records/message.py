@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
+
+MOST_KEY: Final = 1024
+"""Characters of a message's key: an id, or several. Of longer ids the key is the beginning."""
 
 
 @dataclass(frozen=True, slots=True)

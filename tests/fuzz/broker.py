@@ -38,6 +38,8 @@ CLEAN_S: Final = 150.0
 _DRAIN_S: Final = 600.0
 _LAG: Final = 100
 """Messages that may always be on their way."""
+_SETTLE_S: Final = 25.0
+"""Until memory is weighed: what a burst took is given back within 10 s twice (`runtime.freed_memory_io`)."""
 _NO_ANSWER: Final = 1 << 31
 _ODD: Final = ("unaligned", "raised", "restarted", "lost", "ticks-skipped", "commit-failed", "begun-anew")
 """Words in the names of counters that are told of every phase."""
@@ -301,7 +303,7 @@ async def _drained(phase: Phase, data: Path) -> None:
         if await _lag(phase, data) <= _LAG and await _known_at_ns(phase, data) > ended_ns:
             break
         await asyncio.sleep(1.0)
-    await asyncio.sleep(10.0)
+    await asyncio.sleep(_SETTLE_S)
     phase.lag = await _lag(phase, data)
 
 

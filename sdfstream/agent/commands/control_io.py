@@ -23,7 +23,7 @@ from sdfstream.agent.downlink import Downlink
 from sdfstream.errors import BusError, FormatError
 from sdfstream.records.command import Outcome
 from sdfstream.records.job import JobShard
-from sdfstream.records.message import Event, Message, Output
+from sdfstream.records.message import MOST_KEY, Event, Message, Output
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.topics import OUTCOME
 
@@ -212,7 +212,7 @@ class AgentControl:
         number = f"{self._boot_id}-outcome-{self._said}"
         _log.info("%s %s %s: %s %s", outcome.host, outcome.action, outcome.command, outcome.state, outcome.why)
         event = Event(OUTCOME.name, outcome.host, number, outcome.at_ns, outcome.as_data())
-        return Output(OUTCOME.name, outcome.command, event)
+        return Output(OUTCOME.name, outcome.command[:MOST_KEY], event)
 
     def _offset(self) -> None:
         self.executor.realtime_offset_ns = time.time_ns() - time.monotonic_ns()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from sdfstream.bus import codec, dead_letters
 from sdfstream.bus.kafka.config import SLACK_BYTES
 from sdfstream.errors import FormatError
-from sdfstream.records.message import Output
+from sdfstream.records.message import MOST_KEY, Output
 
 _HEADER_BYTES = 12
 """At most what a header takes beside its name and value."""
@@ -26,9 +26,9 @@ def dead_letter(
     if sum(len(name.encode()) + len(raw) + _HEADER_BYTES for name, raw in headers) > SLACK_BYTES:
         left_out.append(f"{len(headers)} headers")
         headers = []
-    if len(key) > codec.MOST_KEY:
-        left_out.append(f"{len(key) - codec.MOST_KEY} characters of the key")
-        key = key[: codec.MOST_KEY]
+    if len(key) > MOST_KEY:
+        left_out.append(f"{len(key) - MOST_KEY} characters of the key")
+        key = key[:MOST_KEY]
     if left_out:
         why = FormatError(why.reason, f"(left out: {', '.join(left_out)}) {why.detail}")
     return dead_letters.dead_letter(topic, key, headers, value, why, at_ns)
