@@ -49,6 +49,7 @@ VERBS: Final[dict[str, str]] = {
     "sql": "sql",
     "export": "export",
     "play": "play",
+    "cabling": "feeds.cabling",
     "switches": "feeds.switches",
     "replay": "replay",
     "score": "score",

@@ -1,4 +1,4 @@
-"""An operator's override straight to Kafka, without a pipeline on this machine."""
+"""What an operator says straight to Kafka, without a pipeline on this machine: overrides, cabling."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import pytest
 from sdfstream.bus.open_io import open_bus
 from sdfstream.cli import main
 from sdfstream.records.command import Outcome
-from sdfstream.records.message import Event, Output
+from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.signature import KeyRing
-from sdfstream.records.topics import OUTCOME, OVERRIDE
+from sdfstream.records.topics import OUTCOME, OVERRIDE, TOPOLOGY
 from sdfstream.serve import operator_keys_io
 from tests.fixtures.kafka_broker import Broker
+from tests.unit.plan.test_cabling_file import cabling
 
 pytestmark = pytest.mark.kafka
 
@@ -41,4 +42,24 @@ async def test_an_override_by_kafka_waits_for_its_outcome(
         assert await calling == 0
     (told,) = json.loads(capsys.readouterr().out)["overrides"]
     assert (told["what"], told["outcome"]["state"]) == ("mode", "applied")
+    await bus.close()
+
+
+async def test_cabling_is_declared_for_every_reader_and_a_later_one_takes_its_place(
+    kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, file = f"kafka://{kafka.address}", tmp_path / "cabling.json"
+    first, second = cabling(), cabling()
+    second["nics"][0]["rail"] = 1
+    for data in (first, second):
+        file.write_text(json.dumps(data))
+        assert await asyncio.to_thread(main, ["cabling", str(file), "--bus", name, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["topic"] == TOPOLOGY.name
+    bus = await open_bus(name, time.time_ns, boot_id="reader")
+    reader = await bus.subscribe("reader", [TOPOLOGY.name], from_start=True)
+    found: list[Message] = []
+    async with asyncio.timeout(60):
+        while len(found) < 2:
+            found += [m for m in await reader.read(timeout_s=0.5) if m.key == "declared"]
+    assert [m.body.data for m in found if isinstance(m.body, Event)] == [first, second]
     await bus.close()
