@@ -1,7 +1,8 @@
 """Cabling that a person declares: nodes, links and NICs, as ``sdf.state.topology.v1`` has them (`DECLARED_SHAPE`).
 
 A mapping of the three lists, or a whole CloudEvent of that type as other tools publish it. Beyond the shape, names must
-fit each other: a link to a node that is nowhere would be a cable that no finding ever names.
+fit each other: a link to a node that is nowhere would be a cable that no finding ever names. Nodes may be left out
+altogether, an empty list: those at which links end are all that there are.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _check_names(data: Mapping[str, Any]) -> None:
         ends = [(link[end]["node"], link[end]["port"]) for end in ("a", "b")]
         links[link["id"]] = {node for node, _ in ends}
         for end, (node, port) in zip("ab", ends, strict=True):
-            if node not in nodes:
+            if data["nodes"] and node not in nodes:
                 raise ConfigError(f"links[{at}].{end}.node is {node!r}, which is no node and no NIC")
             if (node, port) in ports:
                 raise ConfigError(
