@@ -23,6 +23,7 @@ from sdfstream.board.paths import STALE_NS, PathTable
 from sdfstream.board.topic_rates import TopicRate
 from sdfstream.errors import FormatError
 from sdfstream.records import topics
+from sdfstream.records.bounds import is_known
 from sdfstream.records.fabric import host_of
 from sdfstream.records.hostclock import UTC
 from sdfstream.records.mesh import HOST_TYPE
@@ -105,6 +106,9 @@ class Board:
                 self._note_host(message)
             taker = self._takers.get(message.topic)
             if taker is None:
+                continue
+            if isinstance(message.body, Event) and not is_known(message.topic, message.body.type):
+                self.counters.add("ignored", "type-unknown")  # of no shape that was checked
                 continue
             try:
                 taker(message)

@@ -29,6 +29,7 @@ from sdfstream.board.job_facts import (
 from sdfstream.board.lateness import HostLateness
 from sdfstream.board.rates import RateTable, Series
 from sdfstream.errors import FormatError
+from sdfstream.records.bounds import is_known
 from sdfstream.records.fabric import FLOW_TYPE, Flow, QueuePair, Topology, flow_from, link_id
 from sdfstream.records.finding import FINDING_KINDS
 from sdfstream.records.job import JobShard, job_shard
@@ -75,6 +76,9 @@ class JobBoard:
     def take(self, messages: Iterable[Message]) -> None:
         """Take messages; one that cannot be read is counted and changes nothing else."""
         for message in messages:
+            if isinstance(message.body, Event) and not is_known(message.topic, message.body.type):
+                self.counters.add("ignored", "type-unknown")  # of no shape that was checked
+                continue
             try:
                 self._take(message)
             except MemoryError:

@@ -29,6 +29,7 @@ from sdfstream.records.signature import KeyRing, Signer
 from sdfstream.records.topics import ARCHIVED
 from sdfstream.records.units import NS_PER_S
 from sdfstream.runtime.driver import Ticker
+from sdfstream.runtime.output_io import compact
 from sdfstream.stats import Counters
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.edge_stage import SyncEdgeStage
@@ -75,9 +76,8 @@ class BoardSteps:
 
     def view(self, now_ns: int) -> None:
         """All that is ever asked."""
-        self.board.view(now_ns)
-        self.board.findings()
-        self.jobs.view(now_ns)
+        compact(self.board.view(now_ns))
+        compact({"findings": self.board.findings(now_ns=now_ns), "jobs": self.jobs.view(now_ns)})
         for job in self.jobs.names()[:4]:
             explain(self.jobs.facts(job, now_ns))
 

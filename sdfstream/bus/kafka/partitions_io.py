@@ -95,7 +95,8 @@ class MergedPartitions:
             if partition is not None:
                 self._merge.put(partition, [self._queued(partition, record) for record in records])
         for partition, topic_partition in self._to_kafka.items():
-            self._reached[partition] = await self._consumer.position(topic_partition)
+            if topic_partition in found or self._behind(partition):  # else there was nothing to pass, markers included
+                self._reached[partition] = await self._consumer.position(topic_partition)
 
     def take(self, max_messages: int, max_bytes: int) -> list[tuple[Partition, QueuedRecord[Any]]]:
         """The next messages in bus order."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sdfstream.records.bounds import is_known
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import COMMAND, FINDING, JOB, MESH, NIC, OUTCOME, OVERRIDE
 from sdfstream.serve.api.encoding import encoded
@@ -60,7 +61,7 @@ class ChangeLog:
         before = self._next
         for message in messages:
             name = TOPICS.get(message.topic)
-            if name is None or not isinstance(message.body, Event):
+            if name is None or not isinstance(message.body, Event) or not is_known(message.topic, message.body.type):
                 continue
             data = encoded({"bus_at_ns": message.bus_at_ns, "key": message.key, "data": message.body.data})
             self._changes.append(LoggedChange(self._next, name, data))

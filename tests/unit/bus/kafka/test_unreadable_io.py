@@ -145,6 +145,9 @@ class Consumer:
     async def position(self, partition: Any) -> int:
         return self.at[partition]
 
+    def last_stable_offset(self, partition: Any) -> int:
+        return self.at[partition]
+
     async def seek_to_committed(self, partition: Any) -> None:
         self.seek(partition, self.committed)
 
