@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from sdfstream.board.finding_notes import FindingNotes
 from sdfstream.board.lateness import HostLateness
 from sdfstream.board.mesh import MeshBoard
 from sdfstream.board.nic_grid import STATES, grid
+from sdfstream.board.nic_state import NicState
 from sdfstream.board.notes_text import silenced_count
 from sdfstream.board.paths import STALE_NS, PathTable
 from sdfstream.board.topic_rates import TopicRate
@@ -44,21 +44,6 @@ _PATH_FIELDS: Final = ("src", "dst", "transport", "path", "dscp")
 _LOST: Final = frozenset({"refused", "shed", "dropped", "late", "lost"})
 _ASIDE: Final = frozenset({"set-aside", "tick-raised", "finish-raised", "begun-anew"})
 """Where a stage's code raised: messages set aside, steps left out, states lost."""
-
-
-@dataclass(slots=True)
-class NicState:
-    """One NIC: health per direction, and the state of its ports."""
-
-    nic: str
-    tx: dict[str, Any] = field(default_factory=dict)
-    rx: dict[str, Any] = field(default_factory=dict)
-    """Last `data` of ``sdf.state.nic.v1`` per direction."""
-    ports: dict[str, str] = field(default_factory=dict)
-    """State by port id."""
-    rail: int | None = None
-    last_received_at_ns: int = 0
-    """Bus time of the last event of this NIC."""
 
 
 class Board:
