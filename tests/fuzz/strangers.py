@@ -23,8 +23,8 @@ from tests.fuzz.values import STRANGERS, Draw
 
 UNREAD: Final = frozenset({ANOMALY.name, EDGE.name, ESTIMATE.name})
 """Topics that no process of `sdfstream up` reads: nobody refuses what stands there."""
-_LAG: Final = 5_000
-"""Messages that the slowest stage may be behind before the strangers pause."""
+_LAG: Final = 1_000
+"""Messages that the slowest stage may be behind before the strangers pause: backlogs are another question."""
 _LOOK_S: Final = 1.0
 _PATIENCE_S: Final = 300.0
 """A reader that is so long behind with nothing new coming does not catch up."""
