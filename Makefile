@@ -23,7 +23,8 @@ demo: ## A live leaf-spine fabric: measured, broken, named, queried (under 3 min
 
 test: ## All checks and all tests, lab and Kafka included
 	@scripts/setup python peers lab kafka rdma tools web prometheus
-	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory check-rest
+	@echo "check: format, lint, layers, house rules, licences, secrets: clean; types go beside the tests"
 	@scripts/run-tests
 
 test-rdma: ## Queue pairs on a real RDMA stack: Soft-RoCE in a small emulated machine (a minute and a half)
