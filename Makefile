@@ -45,8 +45,7 @@ check-rest:
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/ruff check -q .
 	@said=$$($(BIN)/lint-imports --no-cache 2>&1) || { echo "$$said"; exit 1; }
-	@$(BIN)/python -m tests.house
-	@$(BIN)/python -m tests.audit --offline
+	@$(BIN)/python -m tests.audit --offline & audit=$$!; $(BIN)/python -m tests.house; house=$$?; wait $$audit && exit $$house
 
 audit: ## Known vulnerabilities of what is locked (says how old its list is), licences, secrets in the tree
 	@scripts/setup python
