@@ -7,8 +7,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,41 +17,19 @@ import pytest
 import yaml
 
 from sdfstream.bus.kafka import acl_io, topics_io
-from sdfstream.bus.kafka.bus_io import KafkaBus
-from sdfstream.bus.kafka.config import KafkaConfig, Principals
+from sdfstream.bus.kafka.config import KafkaConfig
 from sdfstream.bus.kafka.roles import ROLES
 from sdfstream.bus.task import Work
 from sdfstream.cli import main
 from sdfstream.errors import ConfigError, SdfError, UnavailableError
-from sdfstream.records.message import Event, Output
-from sdfstream.records.shapes import SHAPES
+from sdfstream.records.message import Output
 from sdfstream.records.topics import CLOCK, COMMAND, FINDING, JOB, LIVENESS, OUTCOME, OVERRIDE, OWD, PROBE, TOPICS
 from tests.bus_samples import clock, clock_batch, finding, probe_batch
 from tests.contract.bus import take
+from tests.fixtures.kafka_rights import MTLS, PREFIX, anything, bus_of, event, plain, refused, secured
 from tests.fixtures.kafka_secure import ADMIN, Authority, SecureBroker, password_of
-from tests.fixtures.shapes import sample
 
 pytestmark = pytest.mark.kafka
-
-PREFIX = "lab."
-MTLS = "User:CN=host7"
-
-
-def secured(broker: SecureBroker, user: str, **more: Any) -> KafkaConfig:
-    """How `user` reaches the broker: TLS, then SCRAM."""
-    return KafkaConfig(
-        **{
-            "servers": broker.sasl_ssl,
-            "prefix": PREFIX,
-            "security": "SASL_SSL",
-            "ca_file": str(broker.authority.ca_file),
-            "user": user,
-            "password_file": str(broker.password_file(user)),
-            "principals": Principals(agent=("User:sdf-agent", MTLS)),
-            "create_topics": False,
-            **more,
-        }
-    )
 
 
 @pytest.fixture(scope="module")
@@ -64,42 +41,7 @@ def ready(secure_kafka: SecureBroker) -> SecureBroker:
     return secure_kafka
 
 
-@asynccontextmanager
-async def bus_of(config: KafkaConfig, boot_id: str = "here") -> AsyncIterator[KafkaBus]:
-    bus = KafkaBus(config, time.time_ns, boot_id=boot_id)
-    try:
-        await bus.start()
-        yield bus
-    finally:
-        await bus.close()
-
-
-async def refused(work: Any) -> str:
-    """What a person reads when `work` is refused."""
-    with pytest.raises(ConfigError) as caught:
-        await work
-    return str(caught.value)
-
-
-def event(topic: str, key: str = "k", n: int = 1) -> Output:
-    shape = SHAPES.get(topic, {}).get(topic)
-    data = sample(shape) if shape else {}
-    return Output(topic, key, Event(topic, "test", str(n), n, data | {"mark": n}))
-
-
-def anything(topic: str) -> Output:
-    """Something for `topic`; whether it fits does not matter where it is refused before."""
-    if TOPICS[topic].columns is None:
-        return event(topic)
-    body = probe_batch(3) if topic == PROBE.name else pa.RecordBatch.from_pylist([], schema=TOPICS[topic].columns)
-    return Output(topic, "k", body)
-
-
 # --- who gets in -------------------------------------------------------------------------------------------------
-
-
-def plain(broker: SecureBroker, **more: Any) -> KafkaConfig:
-    return KafkaConfig(**{"servers": broker.sasl_ssl, **more})
 
 
 Change = Callable[[SecureBroker, Path], KafkaConfig]
