@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 from sdfstream.bus.kafka.bus_io import KafkaBus
@@ -40,6 +41,8 @@ _LAG: Final = 100
 """Messages that may always be on their way."""
 _SETTLE_S: Final = 25.0
 """Until memory is weighed: what a burst took is given back within 10 s twice (`runtime.freed_memory_io`)."""
+_WEIGHED: Final = 21
+"""Times, a second apart: an insert of the archive takes a tenth of a pipeline's memory for a moment."""
 _NO_ANSWER: Final = 1 << 31
 _ODD: Final = ("unaligned", "raised", "restarted", "lost", "ticks-skipped", "commit-failed", "begun-anew")
 """Words in the names of counters that are told of every phase."""
@@ -62,7 +65,7 @@ class Phase:
     same_input: told.Told = field(default_factory=set)
     """Findings that the same messages give without the strangers'."""
     rss_mb: dict[str, float] = field(default_factory=dict)
-    """Resident memory of each process at the end."""
+    """Resident memory of each process at the end, the median over some time."""
     peak_mb: dict[str, float] = field(default_factory=dict)
     """The most that each ever had."""
     cpu_s: dict[str, float] = field(default_factory=dict)
@@ -243,7 +246,7 @@ async def _run_phase(phase: Phase, folder: Path, story_s: float) -> None:
             await _story(bus, phase, folder / "data", story_s)
             await _drained(phase, folder / "data")
             phase.cpu_s = {name: round(now_s - before_s[name], 1) for name, now_s in _cpu_s(children, at).items()}
-            _weigh(phase, children)
+            await _weigh(phase, children)
             for child in children[1:]:
                 await child.stop(30.0)
             await asyncio.sleep(2.0)
@@ -326,15 +329,25 @@ def _cpu_s(children: list[Child], broker: Broker) -> dict[str, float]:
     return found
 
 
-def _weigh(phase: Phase, children: list[Child]) -> None:
+async def _weigh(phase: Phase, children: list[Child]) -> None:
+    """Each process's memory, the median over some time, and who has ended."""
+    seen: dict[str, list[float]] = {}
+    for _ in range(_WEIGHED):
+        for child in children:
+            if child.alive and child.process is not None and child.name != "fabric":
+                seen.setdefault(child.name, []).append(_status_mb(child.process.pid, "VmRSS"))
+        await asyncio.sleep(1.0)
+    phase.rss_mb = {name: median(several) for name, several in seen.items()}
     for child in children:
         if child.deaths or not child.alive:
             phase.ended[child.name] = len(child.deaths) or 1
         elif child.process is not None and child.name != "fabric":
-            text = Path(f"/proc/{child.process.pid}/status").read_text()
-            for line, into in (("VmRSS", phase.rss_mb), ("VmHWM", phase.peak_mb)):
-                found = re.search(rf"{line}:\s+(\d+)", text)
-                into[child.name] = round(int(found[1]) / 1024, 1) if found else 0.0
+            phase.peak_mb[child.name] = _status_mb(child.process.pid, "VmHWM")
+
+
+def _status_mb(pid: int, name: str) -> float:
+    found = re.search(rf"{name}:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return round(int(found[1]) / 1024, 1) if found else 0.0
 
 
 def _counters(pipeline: Child) -> dict[str, int]:
