@@ -190,6 +190,7 @@ class CongestionDetector:
             suspects=tuple(location.suspects),
             symptoms=tuple(symptom("congestion", Subject("path", p), since_ns) for p in paths),
             confirm_ns=(1000 if vague else 300) * NS_PER_MS,
+            measured_ns=self.delays.measured_ns(number),
             hold_ns=int(self.config.hold_s * NS_PER_S),
             detail=f"queue {where}",
             directions=tuple(location.directions),

@@ -92,6 +92,7 @@ class DelayBaselines:
                 "window_ns": np.int64(ABSENT_NS),
                 "seen_ns": np.int64(ABSENT_NS),
                 "since_ns": np.int64(ABSENT_NS),
+                "begun_ns": np.int64(ABSENT_NS),
                 "delay": np.float64(0.0),
                 "held": np.float64(0.0),
                 "peak": np.float64(0.0),
@@ -99,9 +100,9 @@ class DelayBaselines:
                 "err": np.float64(0.0),
             }
         )
-        """Per directed path: last window, when it came (bus time), since when it is high, its median delay, the excess
-        it last had while high, the most it had lately (nearer to the last by `_FORGET` each window), its excess in
-        thresholds, its error bar; ns."""
+        """Per directed path: last window, when it came (bus time), since when it is high (bus time), the first window
+        of those, its median delay, the excess it last had while high, the most it had lately (nearer to the last by
+        `_FORGET` each window), its excess in thresholds, its error bar; ns."""
         self.noise_ns = _START_NS / 3
         """99th percentile of quiet paths' deviation, slowly following."""
         self.learnt = 0
@@ -181,8 +182,9 @@ class DelayBaselines:
         peak = t["peak"][number]
         falling = np.maximum(above, peak + _FORGET * (above - peak))
         t["peak"][number] = np.where(high, falling, np.where(on, peak, 0.0))
-        begun = np.where(t["since_ns"][number] == ABSENT_NS, at_ns, t["since_ns"][number])
-        t["since_ns"][number] = np.where(high | on, begun, ABSENT_NS)
+        for name, first in (("since_ns", at_ns), ("begun_ns", np.full(number.size, window_ns))):
+            begun = np.where(t[name][number] == ABSENT_NS, first, t[name][number])
+            t[name][number] = np.where(high | on, begun, ABSENT_NS)
         quiet = ~on & (alone < 0.5)
         _learn_normal(self.moments, number[quiet], delay[quiet])
         deviations: Floats = np.abs(delay - mean)[quiet & warm]
@@ -241,6 +243,14 @@ class DelayBaselines:
         """(2·sessions,) directed paths whose last window was high; the other slow ones are about to recover."""
         result: Bools = self.table["score"] >= 0.5
         return result
+
+    def measured_ns(self, number: Ints) -> int:
+        """For how long windows show a queue on these directed paths, of those that are hot: the longest.
+
+        However late they came: two windows of a burst prove no more by being the last for a while.
+        """
+        begun, last, hot = self.table["begun_ns"][number], self.table["window_ns"][number], self.hot()[number]
+        return int(np.max((last - begun)[hot & (begun != ABSENT_NS)], initial=0))
 
     def well(self, now_ns: int) -> Bools:
         """(2·sessions,) directed paths that surely do not."""

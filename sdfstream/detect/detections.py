@@ -29,6 +29,9 @@ class Detection:
     plane: str | None = None
     confirm_ns: int = 0
     """Detected for this long before a finding is opened."""
+    measured_ns: int | None = None
+    """For how long measurements show it, which must be `confirm_ns` too: where they come late, time that passes
+    confirms nothing. None: every evaluation measures anew."""
     hold_ns: int = NS_PER_S
     """Not detected for this long before the finding is resolved."""
     detail: str = ""

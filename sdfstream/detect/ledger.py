@@ -4,7 +4,7 @@
 state    event                                then
 ======== ==================================== ==================================================================
 (none)   detected                             pending
-pending  detected for `confirm_ns`            **open** is published
+pending  detected and shown for `confirm_ns`  **open** is published
 pending  not detected for 0.5 s               forgotten, nothing was published
 open     still detected, something changed    **update** is published, at most every `update_s`
 open     not detected for `hold_ns`           **resolved** is published, unless damped
@@ -134,7 +134,8 @@ class Ledger:
             entry.detection = (
                 detection if detection.since_ns < entry.detection.since_ns else _keep_since(detection, entry.detection)
             )
-            if now_ns - entry.first_ns < detection.confirm_ns:
+            lasted_ns, shown_ns = now_ns - entry.first_ns, detection.measured_ns
+            if min(lasted_ns, lasted_ns if shown_ns is None else shown_ns) < detection.confirm_ns:
                 return []
             entry.id = _finding_id(key, entry.detection.since_ns)
             self._count_down(key, now_ns)

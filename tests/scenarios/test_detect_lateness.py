@@ -17,10 +17,11 @@ import pytest
 from sdfstream.detect.stage import DetectStage
 from sdfstream.records.finding import FINDING_KINDS
 from sdfstream.records.message import Message
+from sdfstream.records.units import NS_PER_S
 from tests.fixtures import lateness
 from tests.fixtures.drive import Begun, Reported, begin, run
 from tests.fixtures.faultlist import leaf_of
-from tests.fixtures.leafspine import Fabric, Fault, Shape
+from tests.fixtures.leafspine import EPOCH, Fabric, Fault, Shape
 
 SEEDS = range(int(os.environ.get("SDFSTREAM_SEEDS", "10")))
 SMALL = Shape(hosts=4, leaves=4, ports=1, rate_hz=10.0, owd=False, clocks=False, flush_ms=200)
@@ -105,6 +106,24 @@ def test_a_dead_nic_is_named_as_soon_as_it_is_on_the_bus_and_nothing_else_is(see
 def test_a_queue_is_named_as_soon_as_it_is_on_the_bus_and_nothing_else_is(seed: int) -> None:
     for late in ("one-20", "all-2", "pause-5"):
         check(seed, "queue", "congestion", late, 3.0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_of_windows_that_come_in_pieces_the_end_of_one_opens_nothing_and_a_queue_is_named(seed: int) -> None:
+    """A burst at the end of a piece looks like a queue that stands, for as long as nothing newer can show that it went.
+
+    A queue that does stand is named with the piece that shows it.
+    """
+    shape = replace(SMALL, owd=True)
+    quiet, rng = Fabric(seed, [], shape), np.random.default_rng(seed)
+    nic = str(rng.choice(quiet.nics))
+    for at_s, until_s in ((7.5, 7.8), (7.5, 15.0)):
+        queue = [Fault(leaf_of(quiet, nic)[1:], at_s, until_s, delay_us=2000, ce=0.5)]
+        messages = lateness.windows_in_pieces(Fabric(seed, queue, shape).messages(END_S), 6.2, 1.9)
+        named = told(run(DetectStage(), [m for m in messages if m.bus_at_ns <= EPOCH + int(END_S * NS_PER_S)]))
+        assert all(nic in names for *_, names in named)
+        queues = [at_s for at_s, kind, _, _ in named if kind == "congestion" and at_s < 10.5]
+        assert len(queues) == 1 if until_s > 8 else named == []
 
 
 @pytest.mark.parametrize("seed", SEEDS)

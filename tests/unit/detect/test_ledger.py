@@ -74,6 +74,14 @@ def test_what_does_not_last_is_never_said_and_a_short_gap_does_not_resolve() -> 
     assert [f["status"] for _, f in said] == ["open"]
 
 
+def test_it_opens_once_measurements_show_it_as_long_as_time_has_passed() -> None:
+    ledger, said = make(), []
+    for tick, shown in enumerate([1, 1, 1, 1, 1, 1, 2, 3, 4]):
+        detection = replace(DETECTION, measured_ns=shown * S // 10)
+        said += [(tick, out) for out in ledger.take("queues", [detection], T0 + tick * S // 10)]
+    assert [tick for tick, _ in said] == [7]
+
+
 def test_ids_are_stable_and_differ_between_findings() -> None:
     first, again = life(make(), [True] * 5)[0][1], life(make(), [True] * 5)[0][1]
     other = life(make(), [True] * 5, replace(DETECTION, since_ns=T0 + 1))[0][1]
