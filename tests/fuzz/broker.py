@@ -41,8 +41,9 @@ _LAG: Final = 100
 """Messages that may always be on their way."""
 _SETTLE_S: Final = 25.0
 """Until memory is weighed: what a burst took is given back within 10 s twice (`runtime.freed_memory_io`)."""
-_WEIGHED: Final = 21
-"""Times, a second apart: an insert of the archive takes a tenth of a pipeline's memory for a moment."""
+_WEIGHED: Final = 75
+"""Times, a second apart: the archive's inserts and merges, once in so long, take a seventh of a pipeline's memory for
+half a minute (seen: 150 MB of 900), and a phase must not be weighed inside one and its twin outside."""
 _NO_ANSWER: Final = 1 << 31
 _ODD: Final = ("unaligned", "raised", "restarted", "lost", "ticks-skipped", "commit-failed", "begun-anew")
 """Words in the names of counters that are told of every phase."""
