@@ -24,7 +24,7 @@ from typing import Final
 from sdfstream.agent.commands.actuator import Actuator
 from sdfstream.agent.commands.control_io import AgentControl
 from sdfstream.agent.commands.journal_io import JournalFile
-from sdfstream.agent.commands.kernel_flow_io import KernelFlows
+from sdfstream.agent.commands.kernel_counting_io import KernelFlows
 from sdfstream.agent.commands.qp_socket_io import QpSocketActuator
 from sdfstream.agent.downlink import Downlink
 from sdfstream.agent.jobmap.folder_io import JobFolder

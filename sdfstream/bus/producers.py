@@ -8,7 +8,8 @@ topic                        speaks for              refused when
 ===========================  ======================  =================================================================
 ``sdf.raw.probe.v1``         its key                 a sender's NIC is not the key's
 ``sdf.raw.port.v1``          its key                 a row's host, NIC or port is not the key's
-``sdf.raw.qp.v1``            its key                 a sending NIC is not the key's
+``sdf.raw.qp.v1``            its key                 a sending NIC is not the key's, but for rows that the host of the
+                                                     receiving NIC made by its own clock (kernel flows counted there)
 ``sdf.raw.liveness.v1``      its key                 the host or an observing NIC is not the key's
 ``sdf.state.job.v1``         the host of job@host    its shard is another host's
 ``sdf.state.topology.v1``    the event's source      a traced path or flow does not leave a NIC of the source; an
@@ -27,6 +28,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from sdfstream.errors import FormatError
@@ -63,6 +65,8 @@ def check(topic: str, key: str, body: Body) -> None:
     if isinstance(body, Event):
         compare = _EVENTS.get(body.type if topic == TOPOLOGY.name else topic)
         foreign = compare(host, body.data) if compare is not None else None
+    elif topic == QP.name:
+        foreign = _foreign_flow(body, host)
     else:
         foreign = next((f for name in _OWN.get(topic, ()) if (f := _foreign(body, name, host)) is not None), None)
     if foreign is not None:
@@ -86,6 +90,23 @@ def _foreign(batch: pa.RecordBatch, column: str, host: str) -> str | None:
         return None
     used = np.intersect1d(codes, others)
     return str(names[int(used[0])]) if used.size else None
+
+
+def _foreign_flow(batch: pa.RecordBatch, host: str) -> str | None:
+    """A sending NIC that is not of `host`, in a row that `host` did not receive and date by its own clock."""
+    foreign = _foreign(batch, "src", host)
+    if foreign is None:
+        return None
+    sends, receives, dates = (_is_of(batch, column, host) for column in ("src", "dst", "clock_src"))
+    others = ~sends & ~(receives & dates)
+    return foreign if others.any() else None
+
+
+def _is_of(batch: pa.RecordBatch, column: str, host: str) -> npt.NDArray[np.bool_]:
+    """Rows whose name in `column` is of `host`."""
+    codes, names = columns.names(batch, column)
+    own = np.array([isinstance(name, str) and host_of(name) == host for name in names] + [False])
+    return own[codes]
 
 
 def _liveness(host: str, data: Mapping[str, object]) -> str | None:

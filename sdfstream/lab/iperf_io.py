@@ -104,6 +104,7 @@ class IperfJob:
             steering="kernel",
             alternates=flow.alternates,
             src_address=self._address(flow.src),
+            counted="sent" if tcp else "received",
         )
 
     def _declare(self, jobs_dir: Path) -> list[Path]:

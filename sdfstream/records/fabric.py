@@ -135,6 +135,9 @@ class QueuePair:
     """Limit in force; None: none."""
     src_address: str = ""
     """IP address that it sends from; empty: not told. The receiving host's agent answers probes from there."""
+    counted: str = "sent"
+    """Of a kernel flow, which host counts its throughput: the ``sent`` one, or where it is ``received``. What a sender
+    without congestion control (UDP) sends says nothing of what arrives."""
 
     def flow(self, path: int | None = None) -> Flow:
         """Its data's flow, on source port `path` (default: the present one)."""

@@ -46,8 +46,14 @@ _QP: Final = record(
         "alternates": array(PORT_NUMBER, "source ports that it may be moved to"),
         "rate_bps": nullable({"type": "integer", "description": "limit in force; null: none"}),
         "src_address": text("IP address that it sends from; empty: not told"),
+        "counted": one_of(
+            {
+                "sent": "a kernel flow's throughput is counted by the sending host",
+                "received": "by the receiving host, since its program sends on whatever arrives (UDP)",
+            }
+        ),
     },
-    optional=("src_address",),
+    optional=("src_address", "counted"),
 )
 
 JOB_SHAPE: Final = record(

@@ -258,8 +258,8 @@ ESTIMATE: Final = Topic(
 QP: Final = Topic(
     "sdf.raw.qp.v1",
     "In band: one row per chunk that a queue pair carried, written by the sending end once it is acknowledged; of a "
-    "kernel flow one row per interval.",
-    key="the sender's host",
+    "kernel flow one row per interval, written by the host that counts it (then `clock_src` is that host's).",
+    key="the sender's host; of kernel flows counted where they are received, that host",
     columns=pa.schema(
         [
             _column("sent_at_ns", pa.int64(), "first packet leaves the sender", unit="ns since epoch, clock_src"),

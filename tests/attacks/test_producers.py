@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from sdfstream.bus import codec, producers
@@ -20,6 +21,7 @@ from sdfstream.bus.link.server_io import LinkServer
 from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.detect.stage import DetectStage
 from sdfstream.errors import FormatError
+from sdfstream.records import columns
 from sdfstream.records.fabric import DECLARED_TYPE, PATH_TYPE
 from sdfstream.records.mesh import HOST_TYPE
 from sdfstream.records.message import Event, Message, Output
@@ -189,3 +191,19 @@ def test_two_writers_of_one_host_become_a_finding_on_any_bus() -> None:
 def _alive(at_ns: int) -> Event:
     data = {"host": "h00", "boot_id": "b", "seen_at_ns": at_ns, "complete": False, "changes": []}
     return Event(LIVENESS.name, "h00", f"e{at_ns}", at_ns, data)
+
+
+def received_rows(src: str, dst: str, clock: str) -> pa.RecordBatch:
+    """Rows of a kernel flow from `src` to `dst`, counted by `clock`."""
+    batch = bulk(QP, 3, np.random.default_rng(1))
+    for name, value in (("src", f"{src}/r0"), ("dst", f"{dst}/r0"), ("clock_src", clock)):
+        column = columns.name_column(np.zeros(3, np.int32), [value])
+        batch = batch.set_column(batch.schema.get_field_index(name), batch.schema.field(name), column)
+    return batch
+
+
+def test_a_host_speaks_of_flows_that_it_receives_by_its_own_clock_and_of_no_others() -> None:
+    producers.check(QP.name, "h04", received_rows("h00", "h04", "h04"))
+    for src, dst, dates in (("h00", "h04", "h00"), ("h00", "h05", "h04"), ("h00", "h00", "h00")):
+        with pytest.raises(FormatError, match="foreign-host"):
+            producers.check(QP.name, "h04", received_rows(src, dst, dates))

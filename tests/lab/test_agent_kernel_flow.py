@@ -7,13 +7,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from sdfstream.agent.commands import kernel_flow as kf
 from sdfstream.agent.commands.actuator import ActuatorAnswer, ActuatorRequest
 from sdfstream.agent.commands.kernel_flow_io import IDLE_NS, Attachment, KernelFlowActuator
+from sdfstream.agent.commands.kernel_rows import KernelRows
 from sdfstream.agent.commands.nftables_io import Nftables
 from sdfstream.errors import UnavailableError
 from sdfstream.probes.net.netns_io import inside
@@ -149,6 +150,29 @@ def test_a_connected_udp_flow_is_moved_and_notices_nothing(both: Pair) -> None:
             [space] = both.far._spaces.values()
             mirrors = [port for (name, _, _), port in space.elements.of.items() if name == "mirror"]
             assert mirrors == ([path] if path != OWN else [])
+
+
+def test_a_flow_is_counted_where_it_is_received_whatever_port_it_comes_from(both: Pair) -> None:
+    """Payload to the byte, before and after a move, also in a table that knew nothing of such counting."""
+    qp, rows = replace(both.queue_pair("udp"), counted="received"), KernelRows("b")
+    near, far = udp(both)
+    with near, far:
+        assert ready(both, qp).ok
+        both.far.count([], [qp])
+        counts = both.far.received([qp])[qp.qp]
+        assert rows.step([("job", qp)], {qp.qp: kf.total(counts.values())}, 1) is None
+        for number in range(5):
+            exchange(near, far, b"x" * (60 + number))
+        move(both, qp, ALTERNATES[0])
+        for _ in range(3):
+            exchange(near, far, b"y" * 50)
+        counts = both.far.received([qp])[qp.qp]
+        assert {port: count.packets for port, count in counts.items()} == {OWN: 5, ALTERNATES[0]: 3, ALTERNATES[1]: 0}
+        batch = rows.step([("job", qp)], {qp.qp: kf.total(counts.values())}, 2)
+        assert batch is not None
+        assert batch.column("bytes")[0].as_py() == sum(range(60, 65)) + 3 * 50
+        both.far.count([], [])
+        assert both.far.received([qp]) == {}
 
 
 def test_the_receiving_host_forgets_only_what_is_used_no_more(both: Pair) -> None:

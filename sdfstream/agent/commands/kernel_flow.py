@@ -29,8 +29,9 @@ from sdfstream.errors import FormatError
 
 TABLE: Final = "sdfstream"
 MAPS: Final = ("out", "in", "back", "mirror")
-COUNTED: Final = ("sent", "came")
-"""Sets with counters: of flows that leave, by their program's port; of flows that arrive, by the port they carry."""
+COUNTED: Final = ("sent", "came", "arrived")
+"""Sets with counters: of flows that leave, by their program's port; of flows that arrive, by the port they carry, to
+follow them (`came`) and to tell their throughput (`arrived`)."""
 _SIZE: Final = 16_384
 _FAMILIES: Final = {4: ("ip", "ipv4_addr"), 6: ("ip6", "ipv6_addr")}
 
@@ -95,7 +96,7 @@ class Elements:
 
 
 def table() -> str:
-    """The table without chains."""
+    """The table without chains; one that is there already gets what it lacks (an earlier version's)."""
     lines = [f"table netdev {TABLE} {{"]
     for version, (_, kind) in _FAMILIES.items():
         key = f"{kind} . {kind} . inet_service . inet_service"
@@ -119,6 +120,7 @@ def chains(device: str) -> str:
             ]
             ingress += [
                 f"{key} @came_{suffix}",
+                f"{key} @arrived_{suffix}",
                 f"{protocol} sport set {key} map @back_{suffix}",
                 f"{protocol} dport set {key} map @in_{suffix}",
             ]
@@ -174,6 +176,12 @@ class Count(NamedTuple):
 
     packets: int
     bytes: int
+
+
+def total(counts: Iterable[Count]) -> Count:
+    """Of several together."""
+    each = list(counts)
+    return Count(sum(c.packets for c in each), sum(c.bytes for c in each))
 
 
 def read_counts(text: str) -> dict[str, Count]:

@@ -8,22 +8,15 @@ in which nothing is moved is removed then. A table that an earlier run left is t
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 from sdfstream.agent.commands import kernel_flow as kf
 from sdfstream.agent.commands.actuator import ActuatorAnswer, ActuatorRequest
-from sdfstream.agent.commands.kernel_rows import KernelRows
 from sdfstream.agent.commands.nftables_io import Nftables
 from sdfstream.errors import UnavailableError
-from sdfstream.probes.config import AgentConfig
-from sdfstream.probes.virtual_clock import Clock
 from sdfstream.records.fabric import QueuePair
-from sdfstream.records.job import JobShard
-from sdfstream.records.message import Output
-from sdfstream.records.topics import QP
 from sdfstream.records.units import NS_PER_MS
 from sdfstream.stats import Counters
 
@@ -33,6 +26,10 @@ MIRROR_NS: Final = 20 * NS_PER_MS
 """How often the receiving host looks which port its flows come from."""
 IDLE_NS: Final = 3_000 * NS_PER_MS
 """A moved port from which nothing came for this long is used no more."""
+
+
+_Lists: TypeAlias = dict[tuple[str | None, str], dict[str, kf.Count]]
+"""Sets as they were listed: by namespace and suffix, counts by key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +73,7 @@ class _Space:
                     said, _ = self.nft.run(f"list map netdev {kf.TABLE} {name}_{suffix}")
                     self.elements.of |= {(name, suffix, key): port for key, port in kf.read_ports(said).items()}
             if self.elements.of:
+                self.must(kf.table())
                 return
             self.nft.run(f"delete table netdev {kf.TABLE}")
         self.must(kf.table())
@@ -177,37 +175,60 @@ class KernelFlowActuator:
                     _log.warning("answers of moved flows may go the old way: %s", error)
         return []
 
-    def count(self, pairs: Iterable[QueuePair]) -> None:
-        """Count the bytes of exactly these kernel flows that start here; UnavailableError says why that cannot be."""
-        wanted: dict[str | None, list[kf.Ends]] = {}
-        for pair in pairs:
-            if pair.src in self._nics:
-                wanted.setdefault(self._nics[pair.src].netns, []).append(self._ends(pair))
-                self._space(pair.src)
-        for netns, space in self._spaces.items():
-            flows = wanted.get(netns, [])
-            space.uncount("sent", [f for name, f in list(space.counted) if name == "sent" and f not in flows])
-            space.count("sent", flows)
+    def count(self, sent: Iterable[QueuePair], received: Iterable[QueuePair] = ()) -> None:
+        """Count the bytes of exactly these kernel flows that start here, and of those that end here.
+
+        UnavailableError says why that cannot be.
+        """
+        self._count("sent", [(q.src, [self._ends(q)]) for q in sent if q.src in self._nics])
+        arriving = [q for q in received if q.dst in self._nics and self._source(q)]
+        self._count("arrived", [(q.dst, [self._ends(q).by(port) for port in _ports(q)]) for q in arriving])
 
     def sent(self, pairs: Iterable[QueuePair]) -> dict[str, kf.Count]:
         """What has left of each of these flows since it was counted, by QP id."""
-        pairs = [q for q in pairs if q.src in self._nics and self._nics[q.src].netns in self._spaces]
-        lists: dict[tuple[str | None, str], dict[str, kf.Count]] = {}
+        lists: _Lists = {}
         found = {}
         for pair in pairs:
-            flow, netns = self._ends(pair), self._nics[pair.src].netns
-            if (netns, flow.suffix) not in lists:
-                lists[netns, flow.suffix] = self._spaces[netns].counts("sent", flow.suffix)
-            count = lists[netns, flow.suffix].get(flow.key)
+            count = self._counts("sent", pair.src, lists, self._ends(pair)) if pair.src in self._nics else None
             if count is not None:
                 found[pair.qp] = count
         return found
+
+    def received(self, pairs: Iterable[QueuePair]) -> dict[str, dict[int, kf.Count]]:
+        """What has arrived of each of these flows since it was counted, by QP id and the source port it came from."""
+        lists: _Lists = {}
+        found: dict[str, dict[int, kf.Count]] = {}
+        for pair in (q for q in pairs if q.dst in self._nics and self._source(q)):
+            flow = self._ends(pair)
+            counts = {port: self._counts("arrived", pair.dst, lists, flow.by(port)) for port in _ports(pair)}
+            found[pair.qp] = {port: count for port, count in counts.items() if count is not None}
+        return {qp: counts for qp, counts in found.items() if counts}
 
     def close(self) -> None:
         """Leave what is moved as it is."""
         for space in self._spaces.values():
             space.close()
         self._spaces.clear()
+
+    def _count(self, name: str, flows: Iterable[tuple[str, list[kf.Ends]]]) -> None:
+        """Have set `name` hold exactly these flows, each at a NIC of this agent."""
+        wanted: dict[str | None, list[kf.Ends]] = {}
+        for nic, ends in flows:
+            wanted.setdefault(self._nics[nic].netns, []).extend(ends)
+            self._space(nic)
+        for netns, space in self._spaces.items():
+            here = wanted.get(netns, [])
+            space.uncount(name, [f for known, f in list(space.counted) if known == name and f not in here])
+            space.count(name, here)
+
+    def _counts(self, name: str, nic: str, lists: _Lists, flow: kf.Ends) -> kf.Count | None:
+        """Of one five-tuple at a NIC; each set is listed once for all of `lists`."""
+        netns = self._nics[nic].netns
+        if netns not in self._spaces:
+            return None
+        if (netns, flow.suffix) not in lists:
+            lists[netns, flow.suffix] = self._spaces[netns].counts(name, flow.suffix)
+        return lists[netns, flow.suffix].get(flow.key)
 
     def _move(self, request: ActuatorRequest) -> ActuatorAnswer:
         assert request.path is not None
@@ -274,58 +295,17 @@ class KernelFlowActuator:
         space.hook(attachment.device)
         return space
 
+    def _source(self, pair: QueuePair) -> str:
+        """The address that a flow comes from; empty: not known."""
+        return self._address_of(pair.src) or pair.src_address
+
     def _ends(self, pair: QueuePair) -> kf.Ends:
-        source = self._address_of(pair.src)
-        if source is None:
+        source = self._source(pair)
+        if not source:
             raise UnavailableError(f"the address of {pair.src} is not known")
         return kf.Ends(pair.protocol, source, pair.dst_address, pair.path, pair.dst_port)
 
 
-_log = logging.getLogger("sdfstream.control")
-_ROWS_NS: Final = 100 * NS_PER_MS
-
-
-class KernelFlows:
-    """Those with ``steering: kernel`` that start on the agent's hosts.
-
-    Parameters
-    ----------
-    config : AgentConfig
-    address_of : callable
-        Of any NIC; None: not known.
-    """
-
-    def __init__(self, config: AgentConfig, address_of: Callable[[str], str | None]) -> None:
-        nics = {n.nic: Attachment(n.device, n.address, n.netns) for h in config.hosts for n in h.nics}
-        self.actuator = KernelFlowActuator(nics, address_of)
-        self._flows: dict[str, list[tuple[str, QueuePair]]] = {}
-        self._moved: Mapping[str, int] = {}
-        self._rows = {h.host: KernelRows(h.host) for h in config.hosts}
-        self._clocks = {h.host: Clock(h.virtual_clock) for h in config.hosts}
-        self._due_ns = dict.fromkeys(self._rows, 0)
-        self._failed = ""
-
-    def flows(self, shards: Mapping[str, Iterable[JobShard]], moved: Mapping[str, int]) -> None:
-        """The job map; `moved` is looked at again whenever rows are made."""
-        self._moved = moved
-        self._flows = {
-            host: [(shard.job, q) for shard in each for q in shard.qps if q.steering == "kernel"]
-            for host, each in shards.items()
-        }
-        try:
-            self.actuator.count([q for each in self._flows.values() for _, q in each])
-        except UnavailableError as error:
-            if str(error) != self._failed:
-                self._failed = str(error)
-                _log.warning("kernel flows can neither be counted nor moved here: %s", error)
-
-    def rows(self, host: str, now_ns: int) -> list[Output]:
-        """What the host's kernel flows carried since the last time, every 100 ms."""
-        flows = self._flows.get(host)
-        if not flows or now_ns < self._due_ns[host]:
-            return []
-        self._due_ns[host] = now_ns + _ROWS_NS
-        counts = self.actuator.sent(q for _, q in flows)
-        here = [(job, replace(q, path=self._moved.get(q.qp, q.path))) for job, q in flows]
-        batch = self._rows[host].step(here, counts, self._clocks[host].at(time.time_ns()))
-        return [] if batch is None else [Output(QP.name, host, batch)]
+def _ports(pair: QueuePair) -> tuple[int, ...]:
+    """Source ports that a flow may arrive from."""
+    return (pair.path, *(port for port in pair.alternates if port != pair.path))

@@ -1,7 +1,8 @@
 """Throughput of kernel flows, as rows of ``sdf.raw.qp.v1``: one per flow and interval, from counters at the device.
 
 There are no chunks to be seen, so a row stands for all that left in one interval. It counts what was *sent*: of TCP
-that is what got through, apart from retransmissions; of UDP without a congestion control it is not. Delays, marks and
+that is what got through, apart from retransmissions. Of UDP without a congestion control it is not: such a flow is
+counted where it is *received* (`QueuePair.counted`), and its rows have the receiving host's clock. Delays, marks and
 retransmissions are not known here and stay null.
 """
 
@@ -64,7 +65,7 @@ class KernelRows:
     def step(
         self, flows: Iterable[tuple[str, QueuePair]], counts: Mapping[str, TrafficCount], clock_at_ns: int
     ) -> pa.RecordBatch | None:
-        """Rows since the last call, None when nothing was sent.
+        """Rows since the last call, None when nothing was sent (or received).
 
         Parameters
         ----------
@@ -92,8 +93,32 @@ class KernelRows:
         return _batch(self._host, rows, clock_at_ns) if rows else None
 
 
+class ArrivalPorts:
+    """From which source port each flow arrives: that of most packets since the last look."""
+
+    def __init__(self) -> None:
+        self._packets: dict[str, dict[int, int]] = {}
+        self._now: dict[str, int] = {}
+
+    def of(self, pair: QueuePair, counts: Mapping[int, TrafficCount]) -> int:
+        """The port that `pair` comes from by now; `counts`: of each port it may come from, since counting began."""
+        before = self._packets.get(pair.qp, {})
+        packets = {port: count.packets for port, count in counts.items()}
+        grown = {port: n - before.get(port, 0) for port, n in packets.items() if n > before.get(port, 0)}
+        self._packets[pair.qp] = packets
+        self._now[pair.qp] = max(grown, key=lambda port: grown[port], default=self._now.get(pair.qp, pair.path))
+        return self._now[pair.qp]
+
+    def keep(self, qps: Iterable[str]) -> None:
+        """Forget all others."""
+        known = set(qps)
+        self._packets = {qp: packets for qp, packets in self._packets.items() if qp in known}
+        self._now = {qp: port for qp, port in self._now.items() if qp in known}
+
+
 def _header_bytes(pair: QueuePair) -> int:
-    return _LINK_BYTES + _IP_BYTES[6 if ":" in pair.dst_address else 4] + _TRANSPORT_BYTES.get(pair.protocol, 8)
+    link = 0 if pair.counted == "received" else _LINK_BYTES  # it is taken off before what arrives is counted
+    return link + _IP_BYTES[6 if ":" in pair.dst_address else 4] + _TRANSPORT_BYTES.get(pair.protocol, 8)
 
 
 def _batch(host: str, rows: Sequence[_Row], clock_at_ns: int) -> pa.RecordBatch:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sdfstream.agent.commands import kernel_flow as kf
-from sdfstream.agent.commands.kernel_rows import KernelRows
+from sdfstream.agent.commands.kernel_rows import ArrivalPorts, KernelRows
 from tests.fixtures.control import SRC, queue_pair
 
 FLOW = kf.Ends("tcp", "10.0.0.1", "10.0.4.1", 49_500, 5201)
@@ -84,3 +85,23 @@ def test_rows_are_what_was_sent_since_the_last_time() -> None:
     assert rows.step([("job1", pair)], {key: kf.Count(30, 31_000)}, 3_000) is None  # nothing was sent
     assert rows.step([("job1", pair)], {key: kf.Count(1, 100)}, 4_000) is None  # counted afresh
     assert rows.step([("job1", pair)], {}, 5_000) is None
+
+
+def test_rows_of_what_is_received_have_the_receiving_hosts_clock_and_no_link_header() -> None:
+    rows = KernelRows("h4")
+    pair = queue_pair(protocol="udp", steering="kernel", counted="received")
+    assert rows.step([("job1", pair)], {pair.qp: kf.total([kf.Count(4, 400), kf.Count(6, 600)])}, 1_000) is None
+    batch = rows.step([("job1", replace(pair, path=50_002))], {pair.qp: kf.Count(20, 11_000)}, 2_000)
+    assert batch is not None
+    row = {name: batch.column(name)[0].as_py() for name in ("clock_src", "path", "bytes", "packets", "src")}
+    assert row == {"clock_src": "h4", "path": 50_002, "bytes": 10_000 - 10 * 28, "packets": 10, "src": SRC}
+
+
+def test_a_flow_comes_from_the_port_of_most_packets_since_the_last_look() -> None:
+    ports, pair = ArrivalPorts(), queue_pair(protocol="udp", steering="kernel", counted="received")
+    assert ports.of(pair, {pair.path: kf.Count(0, 0), 50_002: kf.Count(0, 0)}) == pair.path
+    assert ports.of(pair, {pair.path: kf.Count(90, 0), 50_002: kf.Count(0, 0)}) == pair.path
+    assert ports.of(pair, {pair.path: kf.Count(92, 0), 50_002: kf.Count(30, 0)}) == 50_002
+    assert ports.of(pair, {pair.path: kf.Count(92, 0), 50_002: kf.Count(30, 0)}) == 50_002  # nothing came
+    ports.keep([])
+    assert ports.of(pair, {}) == pair.path
