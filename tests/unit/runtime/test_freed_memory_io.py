@@ -15,7 +15,7 @@ from sdfstream.runtime.freed_memory_io import BURST_BYTES, FreedMemory
 def test_only_a_burst_that_is_over_is_trimmed() -> None:
     in_use = [100 << 20]
     trimmed: list[int] = []
-    heap = FreedMemory(lambda: in_use[0], lambda: trimmed.append(in_use[0]))
+    heap = FreedMemory(lambda: (in_use[0], 0), lambda: trimmed.append(in_use[0]))
     for bytes_now, expected in (
         (100 << 20, 0), (200 << 20, 0), ((200 << 20) - BURST_BYTES, 0), (120 << 20, 1), (120 << 20, 1), (90 << 20, 1),
         (80 << 20, 2),
@@ -23,6 +23,19 @@ def test_only_a_burst_that_is_over_is_trimmed() -> None:
         in_use[0] = bytes_now
         heap.look()
         assert len(trimmed) == expected, bytes_now
+
+
+@pytest.mark.parametrize(
+    ("used", "free", "at_looks"), [(120 << 20, 100 << 20, [6, 12]), (120 << 20, 30 << 20, []), (800 << 20, 90 << 20, [])]
+)
+def test_a_heap_that_stays_partly_free_is_trimmed_at_every_sixth_look(used: int, free: int, at_looks: list[int]) -> None:
+    looks: list[int] = []
+    trimmed: list[int] = []
+    heap = FreedMemory(lambda: (used, free), lambda: trimmed.append(len(looks)))
+    for number in range(13):
+        looks.append(number)
+        heap.look()
+    assert trimmed == at_looks
 
 
 def resident_bytes() -> int:
