@@ -26,9 +26,12 @@ def test_only_a_burst_that_is_over_is_trimmed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("used", "free", "at_looks"), [(120 << 20, 100 << 20, [6, 12]), (120 << 20, 30 << 20, []), (800 << 20, 90 << 20, [])]
+    ("used", "free", "at_looks"),
+    [(120 << 20, 100 << 20, [6, 12]), (120 << 20, 30 << 20, []), (800 << 20, 90 << 20, [])],
 )
-def test_a_heap_that_stays_partly_free_is_trimmed_at_every_sixth_look(used: int, free: int, at_looks: list[int]) -> None:
+def test_a_heap_that_stays_partly_free_is_trimmed_at_every_sixth_look(
+    used: int, free: int, at_looks: list[int]
+) -> None:
     looks: list[int] = []
     trimmed: list[int] = []
     heap = FreedMemory(lambda: (used, free), lambda: trimmed.append(len(looks)))
