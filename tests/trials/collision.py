@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,7 +29,8 @@ SLOW_MESH: Final = replace(MESH, peers_per_nic=1, rate_hz=10.0, liveness_ms=500,
 """Congestion is no matter of milliseconds, and eight hosts in one agent process are enough for a core."""
 HOSTS: Final = (("h00", "h04"), ("h01", "h05"))
 QPS: Final = 2
-GOAL: Final = 2.0
+GOAL: Final = 3.0
+"""In nine of ten trials."""
 SETTLED_S: Final = 45.0
 """Longest wait until nothing has been moved for a dwell."""
 DWELL_S: Final = 4.0
@@ -57,18 +59,21 @@ async def measure(result: Result, trials: int, seed: int) -> None:
     config = ActuateConfig(mode="enforce", dwell_s=DWELL_S)
     async with world(FABRIC, SLOW_MESH, config) as here:
         for number in range(trials):
+            since_ns = time.time_ns()
             trial = await _once(here, rng, number)
             done.append(trial)
             result.progress(
                 f"slowest {min(trial.before_mbps):.2f} → {min(trial.after_mbps):.2f} Mbit/s (× {trial.ratio:.2f}), "
-                f"{trial.moves} moves, {trial.undone} undone"
+                f"{trial.moves} moves, {trial.undone} undone{refused(here, since_ns)}"
             )
     ratios = [t.ratio for t in done]
     median, worst = float(np.median(ratios)), min(ratios)
-    met = "met" if worst >= GOAL else "NOT met"
+    reached = sum(ratio >= GOAL for ratio in ratios)
+    met = "met" if 10 * reached >= 9 * len(ratios) else "NOT met"
     result.say(
         f"slowest flow after / before: median × {median:.2f}, worst × {worst:.2f} in {len(done)} trials "
-        f"(goal ≥ {GOAL:g}: {met}); {sum(t.moves for t in done)} moves, {sum(t.undone for t in done)} taken back, "
+        f"(goal ≥ {GOAL:g}, reached in {reached}: {met}); "
+        f"{sum(t.moves for t in done)} moves, {sum(t.undone for t in done)} taken back, "
         f"{sum(t.restarts for t in done)} restarts",
         ratio_median=round(median, 3),
         ratio_worst=round(worst, 3),
@@ -117,6 +122,13 @@ async def _flows(here: World, sources: set[str]) -> list[float]:
     await asyncio.sleep(0.5)
     rates = await here.throughput_bps(MEASURE_S)
     return [rate / 1e6 for qp, rate in rates.items() if qp.partition("#")[0] in sources]
+
+
+def refused(here: World, since_ns: int) -> str:
+    """Why queue pairs were not moved, and how often each reason was told, for a line of progress."""
+    rules = Counter(str(s["why"]).partition(":")[0] for s in here.outcomes(since_ns, state="refused", action="steer"))
+    told = ", ".join(f"{rule} {n}" for rule, n in rules.most_common())
+    return f"; refused: {told}" if told else ""
 
 
 def _moves(here: World, since_ns: int) -> int:

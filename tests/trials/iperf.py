@@ -1,8 +1,8 @@
 """Unmodified iperf3 flows collide on one spine: goodput before and after the loop has moved them, no restart.
 
-Four flows between four pairs of hosts, TCP and (in every other trial) UDP at 0.93 of a link's rate, all put on one
-leaf-spine link by their source ports. Their ports are rewritten on the hosts at both ends; what each flow gets is read
-from the receiving NIC's own counter.
+Four flows between four pairs of hosts, TCP and (in every other trial) UDP at `UDP_SHARE` of a link's rate, all put on
+one leaf-spine link by their source ports. Their ports are rewritten on the hosts at both ends; what each flow gets is
+read from the receiving NIC's own counter.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ import numpy as np
 from sdfstream.actuate.config import ActuateConfig
 from sdfstream.lab.iperf_io import FIRST_SERVER_PORT, IperfFlow, IperfJob
 from tests.bench.harness import Result
-from tests.trials.collision import DWELL_S, MEASURE_S, SLOW_MESH, _moves, _settle
+from tests.trials.collision import DWELL_S, MEASURE_S, SLOW_MESH, _moves, _settle, refused
 from tests.trials.world import SPEC, World, world
 
 FLOWS: Final = 4
 FABRIC: Final = replace(SPEC, hosts=2 * FLOWS, rate_bps=20_000_000, queue_bytes=100_000, ce_threshold_bytes=0)
-GOAL: Final = 2.0
+GOAL: Final = 3.0
 ALTERNATES: Final = 12
+UDP_SHARE: Final = 0.85
+"""Payload. With headers and probes a queue stands on the senders' own cables from 0.93 on: then no clock there is known
+to better than half that queue, and nothing is moved, rightly (`wide-clock`)."""
 
 
 async def measure(result: Result, trials: int, seed: int) -> None:
@@ -33,17 +36,20 @@ async def measure(result: Result, trials: int, seed: int) -> None:
     config = ActuateConfig(mode="enforce", dwell_s=DWELL_S, job_share=1.0)
     async with world(FABRIC, SLOW_MESH, config) as here:
         for number in range(trials):
+            since_ns = time.time_ns()
             before, after, moves, alive = await _once(here, rng, number, udp=bool(number % 2))
+            why = refused(here, since_ns)
             ratios.append(min(after) / max(min(before), 0.01))
             sums.append(sum(after) / sum(before))
             result.progress(
                 f"{'UDP' if number % 2 else 'TCP'}: slowest {min(before):.2f} → {min(after):.2f} Mbit/s, sum "
-                f"{sum(before):.1f} → {sum(after):.1f}, {moves} moves, all flows alive: {alive}"
+                f"{sum(before):.1f} → {sum(after):.1f}, {moves} moves, all flows alive: {alive}{why}"
             )
-    median, worst = float(np.median(ratios)), min(ratios)
+    median, worst, reached = float(np.median(ratios)), min(ratios), sum(ratio >= GOAL for ratio in ratios)
     result.say(
         f"slowest flow after / before: median × {median:.2f}, worst × {worst:.2f}; sum median × {np.median(sums):.2f} "
-        f"in {len(ratios)} trials (goal ≥ {GOAL:g}: {'met' if worst >= GOAL else 'NOT met'})",
+        f"in {len(ratios)} trials (goal ≥ {GOAL:g}, reached in {reached}: "
+        f"{'met' if 10 * reached >= 9 * len(ratios) else 'NOT met'})",
         ratio_median=round(median, 3),
         ratio_worst=round(worst, 3),
         sum_ratio_median=round(float(np.median(sums)), 3),
@@ -64,7 +70,7 @@ async def _once(
             f"l0->{spine}", src, dst, 1, FIRST_SERVER_PORT + i, first, "udp" if udp else "tcp"
         )[0]
         others = tuple(p for p in range(first, first + ALTERNATES + 1) if p != port)[:ALTERNATES]
-        flows.append(IperfFlow(src, dst, port, int(0.93 * FABRIC.rate_bps) if udp else None, others))
+        flows.append(IperfFlow(src, dst, port, int(UDP_SHARE * FABRIC.rate_bps) if udp else None, others))
     since_ns = time.time_ns()
     with IperfJob(here.fabric, f"iperf{number}", flows, here.jobs_dir, 120.0) as job:
         before = await _goodput(job)
