@@ -49,7 +49,7 @@ def test_pipeline() -> None:
     figures = bench("pipeline")["pipeline"]["figures"]
     assert {"rows_72", "rows_5120", "rows_512"} <= set(figures)
     for found in figures.values():
-        # threads' times come in ticks of 10 ms, a twentieth of the shortest run
+        # threads' times come in ticks of 10 ms: 1.03 was seen in a short run
         assert sum(found["share"].values()) == pytest.approx(1.0, abs=0.1)
         assert found["exchanges_per_core_s"] < found["limit_per_core_s"]
 

@@ -153,12 +153,13 @@ def test_a_connected_udp_flow_is_moved_and_notices_nothing(both: Pair) -> None:
 
 
 def test_a_flow_is_counted_where_it_is_received_whatever_port_it_comes_from(both: Pair) -> None:
-    """Payload to the byte, before and after a move, also in a table that knew nothing of such counting."""
+    """Payload to the byte, before and after a move; a flow whose sender's address is not known is told, at no cost."""
     qp, rows = replace(both.queue_pair("udp"), counted="received"), KernelRows("b")
     near, far = udp(both)
     with near, far:
         assert ready(both, qp).ok
-        both.far.count([], [qp])
+        with pytest.raises(UnavailableError, match="c/r0"):
+            both.far.count([], [replace(qp, qp="c/r0#1", src="c/r0"), qp])
         counts = both.far.received([qp])[qp.qp]
         assert rows.step([("job", qp)], {qp.qp: kf.total(counts.values())}, 1) is None
         for number in range(5):
@@ -287,6 +288,24 @@ def test_an_agent_that_starts_again_takes_up_what_is_moved_and_leaves_nothing_el
         listed = run("ip", "netns", "exec", both.net.full("a"), "nft", "list", "tables")
         assert kf.TABLE not in listed
         exchange(near, far, b"as if nothing had been")
+    both.far.close()
+
+
+def test_a_table_that_an_earlier_version_left_gets_what_it_lacks(namespaces: Namespaces) -> None:
+    both = pair(namespaces)
+    flow = kf.Ends("udp", FAR, NEAR, OWN, SERVICE)
+    left = "\n".join(line for line in kf.table().splitlines() if "set arrived_" not in line)
+    nft = Nftables(both.net.path("a"))
+    elements = kf.Elements()
+    for commands in (left, elements.changes(kf.ready(flow, ALTERNATES))):
+        assert nft.run(commands)[1] == ""
+    nft.close()
+    qp = replace(both.queue_pair("udp"), src="b/r0", dst="a/r0", dst_address=NEAR, counted="received")
+    both.near.count([], [qp])
+    assert {port: count.packets for port, count in both.near.received([qp])[qp.qp].items()} == dict.fromkeys(
+        (OWN, *ALTERNATES), 0
+    )
+    both.near.close()
     both.far.close()
 
 

@@ -67,7 +67,7 @@ class KernelFlows:
         except UnavailableError as error:
             if str(error) != self._failed:
                 self._failed = str(error)
-                _log.warning("kernel flows can neither be counted nor moved here: %s", error)
+                _log.warning("not all kernel flows can be counted and moved here: %s", error)
 
     def rows(self, host: str, now_ns: int) -> list[Output]:
         """What the host's kernel flows carried since the last time, every 100 ms."""

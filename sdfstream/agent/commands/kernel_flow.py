@@ -184,6 +184,20 @@ def total(counts: Iterable[Count]) -> Count:
     return Count(sum(c.packets for c in each), sum(c.bytes for c in each))
 
 
+def grown(before: Mapping[int, int], packets: Mapping[int, int]) -> dict[int, int]:
+    """Packets by source port since `before`, of the ports from which any came; a port's first count is its beginning.
+
+    >>> grown({50_001: 7, 50_002: 3}, {50_001: 9, 50_002: 3, 50_003: 5})
+    {50001: 2}
+    """
+    return {port: n - before[port] for port, n in packets.items() if n > before.get(port, n)}
+
+
+def newest_port(more: Mapping[int, int], present: int) -> int:
+    """The port that most of a flow came from, of equals the new one; `present` where nothing came."""
+    return max(more, key=lambda port: (more[port], port != present), default=present)
+
+
 def read_counts(text: str) -> dict[str, Count]:
     """Counters by key, from nft's JSON listing of a set; what cannot be read is absent."""
     counts = {}

@@ -178,11 +178,14 @@ class KernelFlowActuator:
     def count(self, sent: Iterable[QueuePair], received: Iterable[QueuePair] = ()) -> None:
         """Count the bytes of exactly these kernel flows that start here, and of those that end here.
 
-        UnavailableError says why that cannot be.
+        UnavailableError says why that cannot be; one whose sender's address is not known costs the others nothing.
         """
         self._count("sent", [(q.src, [self._ends(q)]) for q in sent if q.src in self._nics])
-        arriving = [q for q in received if q.dst in self._nics and self._source(q)]
-        self._count("arrived", [(q.dst, [self._ends(q).by(port) for port in _ports(q)]) for q in arriving])
+        here = [q for q in received if q.dst in self._nics]
+        arriving = [(q.dst, [self._ends(q).by(port) for port in _ports(q)]) for q in here if self._source(q)]
+        self._count("arrived", arriving)
+        for unknown in (q for q in here if not self._source(q)):
+            self._ends(unknown)  # says so
 
     def sent(self, pairs: Iterable[QueuePair]) -> dict[str, kf.Count]:
         """What has left of each of these flows since it was counted, by QP id."""
@@ -272,15 +275,13 @@ class KernelFlowActuator:
         """Let answers go to the port that most of the flow came from since the last look, of equals the new one."""
         lists = {suffix: space.counts("came", suffix) for suffix in {p.flow.suffix for p in space.peers.values()}}
         for peer in space.peers.values():
-            grown: dict[int, int] = {}
-            for path in (peer.flow.source_port, *peer.paths):
-                count = lists[peer.flow.suffix].get(peer.flow.by(path).key)
-                packets = 0 if count is None else count.packets
-                if packets > peer.packets.get(path, packets):
-                    grown[path] = packets - peer.packets[path]
-                    peer.received_at_ns[path] = now_ns
-                peer.packets[path] = packets
-            newest = max(grown, key=lambda p: (grown[p], p != peer.now), default=peer.now)
+            keys = {path: peer.flow.by(path).key for path in (peer.flow.source_port, *peer.paths)}
+            counts = lists[peer.flow.suffix]
+            packets = {path: counts[key].packets if key in counts else 0 for path, key in keys.items()}
+            more = kf.grown(peer.packets, packets)
+            peer.packets.update(packets)
+            peer.received_at_ns.update(dict.fromkeys(more, now_ns))
+            newest = kf.newest_port(more, peer.now)
             if newest != peer.now:
                 space.change(kf.mirrored(peer.flow, newest))
                 peer.now = newest

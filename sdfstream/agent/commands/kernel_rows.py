@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sdfstream.agent.commands import kernel_flow as kf
 from sdfstream.records import columns
 from sdfstream.records.fabric import QueuePair
 from sdfstream.records.topics import QP
@@ -35,7 +36,7 @@ class TrafficCount(Protocol):
 
     @property
     def bytes(self) -> int:
-        """With all headers, that of the link too."""
+        """With all headers, of what is sent that of the link too."""
 
 
 @dataclass(slots=True)
@@ -102,11 +103,10 @@ class ArrivalPorts:
 
     def of(self, pair: QueuePair, counts: Mapping[int, TrafficCount]) -> int:
         """The port that `pair` comes from by now; `counts`: of each port it may come from, since counting began."""
-        before = self._packets.get(pair.qp, {})
         packets = {port: count.packets for port, count in counts.items()}
-        grown = {port: n - before.get(port, 0) for port, n in packets.items() if n > before.get(port, 0)}
+        more = kf.grown(self._packets.get(pair.qp, {}), packets)
         self._packets[pair.qp] = packets
-        self._now[pair.qp] = max(grown, key=lambda port: grown[port], default=self._now.get(pair.qp, pair.path))
+        self._now[pair.qp] = kf.newest_port(more, self._now.get(pair.qp, pair.path))
         return self._now[pair.qp]
 
     def keep(self, qps: Iterable[str]) -> None:
