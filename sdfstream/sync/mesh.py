@@ -49,8 +49,13 @@ class Solved(NamedTuple):
 
 
 def solve(e: ReducedEdges, offset_ns: Float64s, skew_ppb: Float64s, offset_var_ns2: Float64s, label: Int64s) -> Solved:
-    """Correct the predicted `offset_ns` and `skew_ppb`; `offset_var_ns2` (clocks,) chooses the gauge: own variances."""
+    """Correct the predicted `offset_ns` and `skew_ppb`; `offset_var_ns2` (clocks,) chooses the gauge: own variances.
+
+    `label` (clocks,): components by the pairs that were heard lately. A pair across two of them was not: what its
+    filters remember is in both predictions already, and each component is solved for itself.
+    """
     clocks = offset_ns.size
+    e = _within(e, label)
     anchor = anchors(offset_var_ns2, label)
     moved = _correct(e, e.weight, e.offset_ns, offset_ns, label)
     turned = _correct(e, e.skew_weight, e.skew_ppb, skew_ppb, label)
@@ -70,6 +75,12 @@ def solve(e: ReducedEdges, offset_ns: Float64s, skew_ppb: Float64s, offset_var_n
         -share * ixg / det,
         share * ixx / det,
     )
+
+
+def _within(e: ReducedEdges, label: Int64s) -> ReducedEdges:
+    """The pairs whose two clocks are of one component."""
+    inner = label[e.src] == label[e.dst]
+    return e if inner.all() else ReducedEdges._make(column[inner] for column in e)
 
 
 def _correct(e: ReducedEdges, weight: Float64s, measured: Float64s, value: Float64s, label: Int64s) -> Float64s:

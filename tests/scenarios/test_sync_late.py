@@ -195,3 +195,29 @@ def test_when_rows_come_later_no_instant_is_smoothed_twice() -> None:
         (row["clock"], row["kind"], row["at_ns"]) for _, o in out if o.topic == CLOCK.name for row in o.body.to_pylist()
     )
     assert set(rows.values()) == {1}
+
+
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_hosts_that_fall_silent_by_and_by_leave_each_other_where_they_were(seed: int) -> None:
+    """Eight hosts of two neighbours each: for nine seconds rows come from two hosts alone, from others by turns.
+
+    Clocks that were not heard together lately are islands for a while, joined by what sessions remember; when the sums
+    over an island took those pairs for its own, clocks went astray by up to seconds.
+    """
+    w = mesh(8, 2, "B", 16.0, seed)
+    g = np.random.default_rng(seed)
+    hosts = sorted({m.key for m in w.messages(1.0)})
+    heard = [set(g.choice(hosts, size=2, replace=False).tolist()) for _ in range(6)]
+    messages = [
+        m
+        for m in w.messages(30.0)
+        if not 12.0 <= (t_s := (m.bus_at_ns - START_NS) / NS_PER_S) < 21.0 or m.key in heard[int((t_s - 12.0) // 1.5)]
+    ]
+    rows = tracks(w, drive(SyncStage(), messages, START_NS + 30 * NS_PER_S))
+    found = figures(rows, 3.0)
+    print(f"seed {seed}: {found}")
+    assert found["covered"] >= 0.999
+    for t in rows.values():
+        bus_s = published_s(t)
+        assert set(t.status[bus_s > 3.0].tolist()) <= {"synced", "holdover"}
+        assert np.abs(t.error[bus_s > 3.0]).max() <= 4_000.0

@@ -3,6 +3,8 @@
 Two jobs of two ranks each on different hosts of the same leaves, two queue pairs to each peer. By the fabric's own
 routes their source ports are chosen so that all four queue pairs of one direction cross one leaf-spine link, while
 three others stand idle. The loop finds that, moves queue pairs one after the other and measures; no job is restarted.
+"Before" is measured in mode observe, since the loop's first move comes within a second or two; then an operator's
+override lets it work.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import asyncio
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -20,6 +23,7 @@ from sdfstream.emulator.qp_header import PORT
 from sdfstream.emulator.rank_plan import JobSpec
 from sdfstream.lab import Fabric
 from sdfstream.records.topics import COMMAND
+from sdfstream.records.units import NS_PER_S
 from tests.bench.harness import Result
 from tests.trials.world import MESH, SPEC, World, world
 
@@ -57,7 +61,8 @@ async def measure(result: Result, trials: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     done: list[Trial] = []
     config = ActuateConfig(mode="enforce", dwell_s=DWELL_S)
-    async with world(FABRIC, SLOW_MESH, config) as here:
+    record = Path(result.record) if result.record else None
+    async with world(FABRIC, SLOW_MESH, config, record=record) as here:
         for number in range(trials):
             since_ns = time.time_ns()
             trial = await _once(here, rng, number)
@@ -66,6 +71,9 @@ async def measure(result: Result, trials: int, seed: int) -> None:
                 f"slowest {min(trial.before_mbps):.2f} → {min(trial.after_mbps):.2f} Mbit/s (× {trial.ratio:.2f}), "
                 f"{trial.moves} moves, {trial.undone} undone{refused(here, since_ns)}"
             )
+            if trial.ratio < GOAL:
+                for line in why(here, since_ns):
+                    result.progress(line)
     ratios = [t.ratio for t in done]
     median, worst = float(np.median(ratios)), min(ratios)
     reached = sum(ratio >= GOAL for ratio in ratios)
@@ -103,9 +111,11 @@ async def _once(here: World, rng: np.random.Generator, number: int) -> Trial:
         for i, hosts in enumerate(HOSTS)
     ]
     since_ns = time.time_ns()
+    await here.change_mode("observe")
     jobs = [await here.start(spec) for spec in specs]
     forward = {f"{left}/r0" for left, _ in HOSTS}
     before = await _flows(here, forward)
+    await here.change_mode("enforce")
     await _settle(here, since_ns)
     after = await _flows(here, forward)
     pids = [job.pid for job in jobs]
@@ -129,6 +139,12 @@ def refused(here: World, since_ns: int) -> str:
     rules = Counter(str(s["why"]).partition(":")[0] for s in here.outcomes(since_ns, state="refused", action="steer"))
     told = ", ".join(f"{rule} {n}" for rule, n in rules.most_common())
     return f"; refused: {told}" if told else ""
+
+
+def why(here: World, since_ns: int) -> list[str]:
+    """What the controller said of steering, sentence by sentence with the seconds since then, for a trial that failed."""
+    said = here.outcomes(since_ns, action="steer")
+    return [f"  {(s['at_ns'] - since_ns) / NS_PER_S:5.1f} s {s['target'].get('id')} {s['state']}: {s['why']}" for s in said]
 
 
 def _moves(here: World, since_ns: int) -> int:

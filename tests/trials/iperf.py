@@ -2,7 +2,7 @@
 
 Four flows between four pairs of hosts, TCP and (in every other trial) UDP at `UDP_SHARE` of a link's rate, all put on
 one leaf-spine link by their source ports. Their ports are rewritten on the hosts at both ends; what each flow gets is
-read from the receiving NIC's own counter.
+read from the receiving NIC's own counter, "before" with the loop in mode observe.
 """
 
 from __future__ import annotations
@@ -72,8 +72,10 @@ async def _once(
         others = tuple(p for p in range(first, first + ALTERNATES + 1) if p != port)[:ALTERNATES]
         flows.append(IperfFlow(src, dst, port, int(UDP_SHARE * FABRIC.rate_bps) if udp else None, others))
     since_ns = time.time_ns()
+    await here.change_mode("observe")
     with IperfJob(here.fabric, f"iperf{number}", flows, here.jobs_dir, 120.0) as job:
         before = await _goodput(job)
+        await here.change_mode("enforce")
         await _settle(here, since_ns)
         after = await _goodput(job)
         alive = job.running

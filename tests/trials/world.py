@@ -25,6 +25,7 @@ from sdfstream.records.job import queue_pair
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import COMMAND, FINDING, OUTCOME
 from sdfstream.runtime.live_io import Watcher
+from sdfstream.serve import overrides_io
 from sdfstream.serve.service_io import Service, service
 from sdfstream.settings import Settings
 from tests.bench.harness import SkippedError
@@ -46,6 +47,7 @@ class World:
     jobs_dir: Path
     key: bytes
     """The controller's public key."""
+    operator: overrides_io.OperatorSession
     jobs: list[Job] = field(default_factory=list)
     said: list[dict[str, Any]] = field(default_factory=list)
     """Data of every command, outcome and finding, with ``topic`` and ``bus_at_ns``."""
@@ -57,6 +59,14 @@ class World:
         )
         self.jobs.append(job)
         return job
+
+    async def change_mode(self, mode: str) -> None:
+        """Change the controller's mode by a signed override, as an operator does; returns once it is in force."""
+        told = overrides_io.signed(self.operator, "mode", time.time_ns(), overrides_io.SHORT_S, set_={"mode": mode})
+        answers = await asyncio.to_thread(overrides_io.send, self.operator, [told])
+        answer = answers.get(told["id"], {"state": "not answered"})
+        if answer["state"] != "applied":
+            raise RuntimeError(f"mode {mode} was not taken: {answer}")
 
     async def pairs(self) -> dict[str, dict[str, Any]]:
         """Every queue pair of every job by id, as its own process tells it."""
@@ -152,12 +162,13 @@ async def world(
         said: list[dict[str, Any]] = []
         watcher = Watcher("trial", (COMMAND.name, OUTCOME.name, FINDING.name), _keeper(said))
         settings = Settings(data=folder, actuate=config)
+        operator = _operator(folder)
         running = await stack.enter_async_context(
             service(settings, record=record and record / "recording", watchers=[watcher])
         )
         agent = await stack.enter_async_context(lab_source(fabric, running, mesh))
         key = keys_io.public_key(folder / "keys" / "controller.pub")
-        here = World(fabric, running, agent, running.jobs_dir, key, said=said)
+        here = World(fabric, running, agent, running.jobs_dir, key, operator, said=said)
         try:
             yield here
         except Exception:
@@ -168,6 +179,15 @@ async def world(
         finally:
             for job in here.jobs:
                 await asyncio.to_thread(job.stop)
+
+
+def _operator(data: Path) -> overrides_io.OperatorSession:
+    """An operator whom the controller on `data` trusts from its start on."""
+    folder = data / "keys" / "operators"
+    folder.mkdir(parents=True)
+    signer = keys_io.private_key(data / "keys" / "trial.key")
+    (data / "keys" / "trial.pub").rename(folder / "trial.pub")
+    return overrides_io.OperatorSession(data, signer, "trial")
 
 
 def _keeper(said: list[dict[str, Any]]) -> Callable[[Sequence[Message]], Any]:

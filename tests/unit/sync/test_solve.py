@@ -138,6 +138,24 @@ def test_islands_are_solved_each_on_its_own() -> None:
     assert np.isnan(s.offset_var_ns2[20])
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_old_pairs_remember_of_other_islands_moves_nothing(seed: int) -> None:
+    """Components are those of the pairs heard lately; filters of others still have weights, and may be far off."""
+    n, island = 24, np.arange(24) // 3
+    a, b, g = random_graph(n, 6, seed)
+    said = 100.0 * g.standard_normal(a.size)
+    inner = island[a] == island[b]
+    said[~inner] += 1e6 * g.standard_normal(np.count_nonzero(~inner))
+    weight = 1.0 / g.uniform(4.0, 900.0, a.size)
+    label = components(n, a[inner], b[inner])
+    clocks = np.zeros(n), np.zeros(n), np.full(n, 1e4), label
+    got = solve(edges(a, b, weight=weight, offset_ns=said, recent=inner), *clocks)
+    alone = solve(edges(a[inner], b[inner], weight=weight[inner], offset_ns=said[inner]), *clocks)
+    for column, wanted in zip(got, alone, strict=True):
+        np.testing.assert_array_equal(column, wanted)
+    assert np.abs(got.offset_ns).max() < 1_000.0
+
+
 def test_pairs_of_no_weight_hold_nobody() -> None:
     e = edges([0, 1], [1, 2], weight=[0.01, 0.0], offset_ns=[30.0, 1e9], skew_weight=[1.0, 0.0])
     s = solve(e, np.zeros(3), np.zeros(3), np.full(3, 100.0), np.zeros(3, dtype=np.int64))
