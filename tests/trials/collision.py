@@ -142,9 +142,11 @@ def refused(here: World, since_ns: int) -> str:
 
 
 def why(here: World, since_ns: int) -> list[str]:
-    """What the controller said of steering, sentence by sentence with the seconds since then, for a trial that failed."""
+    """What the controller said of steering, sentence by sentence with the seconds since then."""
     said = here.outcomes(since_ns, action="steer")
-    return [f"  {(s['at_ns'] - since_ns) / NS_PER_S:5.1f} s {s['target'].get('id')} {s['state']}: {s['why']}" for s in said]
+    return [
+        f"  {(s['at_ns'] - since_ns) / NS_PER_S:5.1f} s {s['target'].get('id')} {s['state']}: {s['why']}" for s in said
+    ]
 
 
 def _moves(here: World, since_ns: int) -> int:
