@@ -14,6 +14,7 @@ import os
 import platform
 import sys
 import time
+import traceback
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -59,6 +60,7 @@ def main() -> int:
             print(f"  skipped: {why}")
         except Exception as error:  # the other trials still run
             failed = True
+            traceback.print_exc()
             result.say(f"could not be run: {type(error).__name__}: {error}")
         for line in result.lines:
             print(f"  {line}")
