@@ -23,7 +23,7 @@ from sdfstream.actuate.effect import Effects, MoveTrial, MoveTrials
 from sdfstream.actuate.guard import Proposal, check
 from sdfstream.actuate.jobs import OwnedQp
 from sdfstream.actuate.ledger import PEER, IssuedCommand
-from sdfstream.actuate.links import Shares
+from sdfstream.actuate.links import OpenFinding, Shares
 from sdfstream.actuate.paths import MappedPath, draw
 from sdfstream.actuate.queues import LinkQueue
 from sdfstream.actuate.refusals import Doubt
@@ -340,7 +340,10 @@ def _standing_ns(context: Context, hop: str) -> float:
 
 
 def full_links(context: Context, rates: Mapping[str, float], now_ns: int) -> list[FullLink]:
-    """Links that queue pairs are to be moved away from: those of findings first, then where they collide."""
+    """Links that queue pairs are to be moved away from, by findings and where they collide; the worst off first.
+
+    A job is as slow as its slowest queue pair: another one's move is measured for seconds, and brings nothing.
+    """
     found = context.loads.crossing()
     full: dict[str, FullLink] = {}
     for finding in context.findings:
@@ -348,16 +351,30 @@ def full_links(context: Context, rates: Mapping[str, float], now_ns: int) -> lis
             continue
         for direction in finding.directions:
             hop = context.topology.hop(direction)
-            if hop is not None and hop in found:
+            if hop is not None and hop in found and _confirmed(context, finding, hop, now_ns):
                 known = full.setdefault(hop, FullLink(hop, (), found[hop]))
                 known.reason = (*known.reason, finding.id)
     if context.config.steer_collisions:
         for hop in sorted(found):
-            if hop not in full and len(found[hop]) >= 2 and _full(context, hop, found[hop], rates):
-                queue = context.queue_delays.queue(hop, now_ns)
-                if queue.n and queue.excess_ns >= _standing_ns(context, hop):
-                    full[hop] = FullLink(hop, (), found[hop])
-    return list(full.values())
+            crowded = len(found[hop]) >= 2 and _full(context, hop, found[hop], rates)
+            if hop not in full and crowded and _stands(context, hop, now_ns):
+                full[hop] = FullLink(hop, (), found[hop])
+
+    def worst_bps(link: FullLink) -> float:
+        return min((rates[qp] for qp in link.qps if qp in rates), default=float("inf"))
+
+    return sorted(full.values(), key=lambda link: (worst_bps(link), link.hop))
+
+
+def _confirmed(context: Context, finding: OpenFinding, hop: str, now_ns: int) -> bool:
+    """A queue belongs to one direction of a link: of those that a finding suspects, only where one stands."""
+    return finding.kind != "congestion" or _stands(context, hop, now_ns)
+
+
+def _stands(context: Context, hop: str, now_ns: int) -> bool:
+    """Whether a queue stands there by the probes that cross it; where none does, that is not known."""
+    queue = context.queue_delays.queue(hop, now_ns)
+    return queue.n > 0 and queue.excess_ns >= _standing_ns(context, hop)
 
 
 def _full(context: Context, hop: str, qps: Sequence[str], rates: Mapping[str, float]) -> bool:

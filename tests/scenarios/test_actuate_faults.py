@@ -154,6 +154,32 @@ def test_a_finding_of_congestion_by_others_moves_the_queue_pair_away() -> None:
     assert link not in plant.route(plant.find(a.qp).flow())
 
 
+@pytest.mark.parametrize("queue", [False, True])
+def test_a_finding_of_congestion_moves_nothing_off_a_direction_without_a_queue(queue: bool) -> None:
+    """A finding may suspect all directions of a switch; a queue stands in some of them."""
+    plant, a = alone(ActuateConfig(mode="enforce", steer_collisions=False))
+    plant.gain = lambda qp: 40e6
+    plant.run(4)
+    link = plant.route(a.flow())[1]
+    if queue:
+        plant.cross[link] = 80e6
+    plant.finding("congestion", link)
+    plant.run(5)
+    assert bool(plant.moves) == queue
+
+
+def test_the_worst_off_are_relieved_first() -> None:
+    plant = Plant(Plan(hosts=8, probe_ports=tuple(range(50_000, 50_010))))
+    four = [pair(plant, f"h0{i + 4}", f"h0{i}", i, "s2") for i in range(4)]
+    two = [pair(plant, f"h0{i}", f"h0{i + 4}", 4 + i, "s1") for i in range(2)]
+    plant.run(4)
+    for i, one in enumerate([*four, *two]):
+        plant.job(f"job{i}", [one])
+    plant.run(12)
+    steers = [m.qp for m in plant.moves if m.why == "steer"]
+    assert steers[0] in {p.qp for p in four}, steers
+
+
 def test_an_uncertain_finding_moves_nothing() -> None:
     plant, a = alone(ActuateConfig(mode="enforce", steer_collisions=False))
     plant.run(4)

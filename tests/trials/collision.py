@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from sdfstream.actuate.config import ActuateConfig
 from sdfstream.emulator.qp_header import PORT
 from sdfstream.emulator.rank_plan import JobSpec
 from sdfstream.lab import Fabric
-from sdfstream.records.topics import COMMAND
+from sdfstream.records.topics import COMMAND, FINDING
 from sdfstream.records.units import NS_PER_S
 from tests.bench.harness import Result
 from tests.trials.world import MESH, SPEC, World, world
@@ -142,11 +142,22 @@ def refused(here: World, since_ns: int) -> str:
 
 
 def why(here: World, since_ns: int) -> list[str]:
-    """What the controller said of steering, sentence by sentence with the seconds since then."""
-    said = here.outcomes(since_ns, action="steer")
-    return [
-        f"  {(s['at_ns'] - since_ns) / NS_PER_S:5.1f} s {s['target'].get('id')} {s['state']}: {s['why']}" for s in said
+    """What the controller said of steering, and which findings it had: sentence by sentence, in seconds since then."""
+    said = [
+        s for s in here.said if s["bus_at_ns"] >= since_ns and (s["topic"] == FINDING.name or s["action"] == "steer")
     ]
+    return [f"  {(s['bus_at_ns'] - since_ns) / NS_PER_S:5.1f} s {_sentence(s)}" for s in said]
+
+
+def _sentence(said: dict[str, Any]) -> str:
+    if said["topic"] == FINDING.name:
+        subject = said["subject"]
+        where = subject.get("direction", subject["id"])
+        return f"{said['id']} {said['kind']} {said['status']} at {where}, {said['confidence']:.2f}"
+    if said["topic"] == COMMAND.name:
+        reason = ", ".join(said["reason"]) or "a collision"
+        return f"command {said['target'].get('id')} to {said['set'].get('path')} for {reason}"
+    return f"{said['target'].get('id')} {said['state']}: {said['why']}"
 
 
 def _moves(here: World, since_ns: int) -> int:
