@@ -40,6 +40,8 @@ _MAX_ELEMENTS = 1 << 20
 _REFRESH = 64
 _LIKELIER = float(np.log(3.0))
 _SWITCH, _CABLE = float(np.log(1e-5)), float(np.log(1e-4))
+_QUEUES = 3 * _CABLE
+"""Queues on both of its cables, in any direction, are likelier."""
 _MOVES_NS = 600 * NS_PER_S
 _DOUBT = 0.5
 """Share of flows that a router sends elsewhere when it loses or regains one of a few equal routes (measured: 0.51)."""
@@ -301,13 +303,14 @@ class Cabling:
         For ``silence`` a dead downlink to a leaf is likelier than a dead uplink: the leaf itself takes a dead uplink
         out of its ECMP group, so only a fault that keeps the carrier stays silent there; the spine has no other route.
         For a ``queue`` the reverse holds: of links of one speed in a row that carry the same packets only
-        the first can queue.
+        the first can queue. And queues belong to ports: a switch of two cables, which is known by nothing else than
+        that both are queued for, is not to blame for that (`_QUEUES`).
         """
         return np.array([self._odds(name, kind) for name in self.elements.list], np.float64)
 
     def _odds(self, name: str, kind: str) -> float:
         if name.startswith("node "):
-            return _SWITCH
+            return _QUEUES if kind == "queue" and len(self.topology.neighbours.get(name[5:], ())) == 2 else _SWITCH
         a, arrow, b = name.partition("->")
         if arrow and a and (b in self.topology.leaves) == (kind == "silence") and kind:
             return _CABLE + _LIKELIER

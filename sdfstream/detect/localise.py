@@ -115,10 +115,10 @@ def locate(
     culprits = blame(
         posed.trials, log_prior, noise=noise, least_share=least_share, favour=favour, own=posed.own, most=most
     )
-    merged = [x for x in _merge(cabling, posed, culprits) if x.slots.size]
+    merged = [x for x in _merge(cabling, posed, culprits, ports=kind == "queue") if x.slots.size]
     if kind == "silence":
         merged = [_without_switch(cabling, posed, x) for x in merged]
-    found = _merge_hosts(cabling, _merge_switches(cabling, merged))
+    found = _merge_hosts(cabling, _merge_switches(cabling, merged, 3 if kind == "queue" else 2))
     if infer:
         found = _with_hidden(cabling, seen, found, _evidence(seen, noise, least_share))
     return _gather_paths(cabling, found, incumbents)
@@ -140,12 +140,12 @@ def _priors(
     return log_prior, favour
 
 
-def _merge(cabling: Cabling, posed: Problem, culprits: list[Culprit]) -> list[Location]:
+def _merge(cabling: Cabling, posed: Problem, culprits: list[Culprit], *, ports: bool) -> list[Location]:
     """One `Location` per subject.
 
     Two culprits that could be two directions of one cable (or sides of one NIC) are taken for that one: a cable that
     fails in both directions is far likelier than two cables that fail in one each. Where several cables qualify, each
-    is as likely as the product of its two directions.
+    is as likely as the product of its two directions. What belongs to `ports`, as queues do, has no such preference.
     """
     groups: list[_Group] = []
     for culprit in culprits:
@@ -157,7 +157,7 @@ def _merge(cabling: Cabling, posed: Problem, culprits: list[Culprit]) -> list[Lo
         first = _named(cabling, posed, culprit.element)[0]
         if first in new.odds:
             new.odds[first] += 1e-9  # the search's own choice settles a tie
-        host = next((g for g in groups if g.joins(new)), None)
+        host = next((g for g in groups if (g.best == new.best if ports else g.joins(new))), None)
         if host is None:
             groups.append(new)
         else:
@@ -209,6 +209,11 @@ class _Group:
     """Joint weight of the subjects that may stand for all of them."""
     culprits: list[Culprit]
 
+    @property
+    def best(self) -> Subject:
+        """The likeliest subject."""
+        return max(self.odds, key=lambda s: self.odds[s])
+
     def joins(self, other: _Group) -> bool:
         common = [s for s in self.odds if s in other.odds]
         return max((self.odds[s] * other.odds[s] for s in common), default=0.0) > _JOINT
@@ -220,7 +225,7 @@ class _Group:
 
     def locations(self, seen: Observations) -> Location:
         total = sum(self.odds.values())
-        subject = max(self.odds, key=lambda s: self.odds[s])
+        subject = self.best
         suspects: dict[str, float] = {}
         for names in self.names:
             for its, elements in names.items():
@@ -253,10 +258,10 @@ def _named(cabling: Cabling, posed: Problem, element: int) -> tuple[Subject, str
     return Subject("path", name), name
 
 
-def _merge_switches(cabling: Cabling, locations: list[Location]) -> list[Location]:
-    """Sick cables that all end at one switch, and are more than half of its cables: the switch."""
+def _merge_switches(cabling: Cabling, locations: list[Location], least: int) -> list[Location]:
+    """Sick cables that all end at one switch, `least` or more, and are more than half of its cables: the switch."""
     cables = [x for x in locations if x.subject.type in ("link", "nic")]
-    if len(cables) < 2:
+    if len(cables) < least:
         return locations
     ends = [cabling.switches_of(x.subject) for x in cables]
     for switch in sorted(set.intersection(*ends)):

@@ -135,6 +135,8 @@ def _preferred(model: NoisyOr, found: list[Culprit]) -> float:
     return model.total_gain(model.fitted(_chosen(found))) + favour
 
 
+_SEVERAL = 10.0
+"""Nats."""
 _MOST_DOUBTED = 6
 _MOST_APART = 4
 
@@ -143,11 +145,11 @@ def _rare(rules: Rules) -> tuple[int, ...]:
     """Elements that are a priori far less likely than the likeliest and no observation's own, such as switches.
 
     One of them fits the sum of several likely ones badly but better than any alone, so the search takes it first, and
-    without it another: only an answer without all of them can be compared with theirs.
+    without it another: only an answer without all of them can be compared with theirs. Where shares are large it fits
+    them well: then those alone that are less likely than several others together.
     """
-    if rules.least_share > 0:
-        return ()
-    rare = rules.log_prior < rules.log_prior.max(initial=-np.inf) - 2.0
+    gap = _SEVERAL if rules.least_share > 0 else 2.0
+    rare = rules.log_prior < rules.log_prior.max(initial=-np.inf) - gap
     if rules.own is not None:
         rare[rules.own] = False
     return tuple(np.flatnonzero(rare).tolist())
@@ -222,6 +224,7 @@ def _greedy(model: NoisyOr, first: Sequence[int], banned: Sequence[int]) -> list
     survive = np.ones(failed.size)
     free, barred = np.ones(model.elements, np.bool_), np.zeros(model.elements, np.bool_)
     barred[list(banned)] = True
+    unlikely = barred & np.isin(np.arange(model.elements), _rare(rules))
     share, gain = model.first_gains
     culprits: list[Culprit] = []
     while len(culprits) < rules.most:
@@ -239,7 +242,9 @@ def _greedy(model: NoisyOr, first: Sequence[int], banned: Sequence[int]) -> list
                 continue
         survive[rows] *= 1.0 - crossed * min(share[best], 1.0 - rules.noise)
         next_share, next_gain = model.gains_after(rows, survive, free, (share, gain))
-        rivals = _rivals(gain, next_gain, best) if rules.least_share > 0 else ((best, 1.0),)
+        # what several others explain together better is no rival of one of them
+        alone = np.where(unlikely, -np.inf, gain)
+        rivals = _rivals(alone, next_gain, best) if rules.least_share > 0 else ((best, 1.0),)
         culprits.append(Culprit(best, float(share[best]), float(gain[best]), explained, rivals))
         share, gain = next_share, next_gain
     return culprits

@@ -168,3 +168,16 @@ def test_a_queue_may_stand_unseen_where_slow_paths_cross_and_none_that_is_well(f
     assert not HiddenQueues(detector.cabling, over[1:], np.append(beside, over[0])).may_stand("l0", "s0")
     assert not HiddenQueues(detector.cabling, over, beside).may_stand("l9", "s0")
     assert not HiddenQueues(detector.cabling, over, beside).may_stand("h00/r0", "l0")
+
+
+def test_queues_towards_one_spine_are_two_queues_and_not_the_spine() -> None:
+    """Two leaves that load the same spine: queues belong to the leaves' ports."""
+    stage, made = DetectStage(), Fabric(3, [], replace(SHAPE, leaves=2, spines=4, ports=8))
+    run(stage, made.messages(4))
+    detector = stage._engines.congestion
+    cabling = detector.cabling
+    numbers = np.arange(2 * cabling.sessions.count)
+    element, weight = cabling.element[numbers // 2, numbers % 2], cabling.weight[numbers // 2, numbers % 2]
+    slow = (np.isin(element, cabling.numbers(["l0->s1", "l1->s1"])) & (weight > 0.9)).any(axis=1)
+    found = detector._locate(_observe(numbers[slow], numbers[~slow]))
+    assert sorted((x.subject.id, *x.directions) for x in found) == [("l0--s1", "l0->s1"), ("l1--s1", "l1->s1")]
