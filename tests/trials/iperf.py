@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from sdfstream.actuate.config import ActuateConfig
 from sdfstream.lab.iperf_io import FIRST_SERVER_PORT, IperfFlow, IperfJob
 from tests.bench.harness import Result
-from tests.trials.collision import DWELL_S, MEASURE_S, SLOW_MESH, _moves, _settle, refused
+from tests.trials.collision import DWELL_S, MEASURE_S, SLOW_MESH, _moves, _settle, refused, why
 from tests.trials.world import SPEC, World, world
 
 FLOWS: Final = 4
@@ -34,17 +35,21 @@ async def measure(result: Result, trials: int, seed: int) -> None:
     ratios: list[float] = []
     sums: list[float] = []
     config = ActuateConfig(mode="enforce", dwell_s=DWELL_S, job_share=1.0)
-    async with world(FABRIC, SLOW_MESH, config) as here:
+    record = Path(result.record) if result.record else None
+    async with world(FABRIC, SLOW_MESH, config, record=record) as here:
         for number in range(trials):
             since_ns = time.time_ns()
             before, after, moves, alive = await _once(here, rng, number, udp=bool(number % 2))
-            why = refused(here, since_ns)
             ratios.append(min(after) / max(min(before), 0.01))
             sums.append(sum(after) / sum(before))
+            kind, told = "UDP" if number % 2 else "TCP", refused(here, since_ns)
             result.progress(
-                f"{'UDP' if number % 2 else 'TCP'}: slowest {min(before):.2f} → {min(after):.2f} Mbit/s, sum "
-                f"{sum(before):.1f} → {sum(after):.1f}, {moves} moves, all flows alive: {alive}{why}"
+                f"{kind}: slowest {min(before):.2f} → {min(after):.2f} Mbit/s, "
+                f"sum {sum(before):.1f} → {sum(after):.1f}, {moves} moves, all flows alive: {alive}{told}"
             )
+            if ratios[-1] < GOAL:
+                for line in why(here, since_ns):
+                    result.progress(line)
     median, worst, reached = float(np.median(ratios)), min(ratios), sum(ratio >= GOAL for ratio in ratios)
     result.say(
         f"slowest flow after / before: median × {median:.2f}, worst × {worst:.2f}; sum median × {np.median(sums):.2f} "
