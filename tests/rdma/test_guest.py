@@ -35,9 +35,12 @@ def test_in_the_guest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert done.result.status == 0, log[-6000:]
     assert done.outcomes, log[-3000:]
     assert set(done.outcomes.values()) == {"passed"}, log[-6000:]
-    figures = replayed.check(tmp_path / "agents", tmp_path / "replayed")
+    figures = [
+        replayed.check(tmp_path / "agents", tmp_path / "replayed"),
+        replayed.check_faults(tmp_path / "faults", tmp_path / "replayed-faults"),
+    ]
     with capsys.disabled():
-        print(f"  {figures}")
+        print(*figures, sep="\n  ")
 
 
 @pytest.mark.timeout(600)

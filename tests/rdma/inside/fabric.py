@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 ADDRESSES = {"a0": "10.0.0.1", "b0": "10.0.9.1", "a1": "10.1.0.1", "b1": "10.1.0.2"}
 PATHS = ("p0", "p1")
@@ -126,6 +127,71 @@ def drop_roce(*, on: bool) -> None:
     subprocess.run(["tc", "-n", "r1", "filter", "add", "dev", "e1", "ingress", "protocol", "ip", *match], check=True)
 
 
+def lose(path: str, percent: float) -> None:
+    """Drop a share of what r1 sends by `path`; `black_hole` off ends that too."""
+    _tc("r1", path, f"loss {percent}%")
+
+
+def narrow(path: str, *, on: bool) -> None:
+    """Have r1 send by `path` at 2 Mbit/s only, with a queue of a quarter second that marks by RED, or no more."""
+    where = ["tc", "-n", "r1", "qdisc"]
+    if not on:
+        subprocess.run([*where, "del", "dev", path, "root"], check=True)
+        return
+    rate = ["tbf", "rate", "2mbit", "burst", "6000", "limit", "60000"]
+    marks = [
+        "red",
+        "limit",
+        "60000",
+        "min",
+        "8000",
+        "max",
+        "24000",
+        "avpkt",
+        "1000",
+        "burst",
+        "12",
+        "bandwidth",
+        "2mbit",
+    ]
+    subprocess.run([*where, "add", "dev", path, "root", "handle", "1:", *rate], check=True)
+    subprocess.run([*where, "add", "dev", path, "parent", "1:1", "handle", "10:", *marks, "ecn"], check=True)
+
+
+def unplug(*, on: bool) -> None:
+    """Take the carrier from a0 at its switch's end, or give it back with what the switch knew of it."""
+    if on:
+        ip("-n", "r1", "link", "set", "e1", "down")
+        return
+    ip_batch("link set e1 up\nneigh replace 10.0.0.1 lladdr 02:00:00:00:00:a0 dev e1 nud permanent\n", "r1")
+
+
+def declared() -> dict[str, Any]:
+    """The fabric's cabling, as an operator would declare it: data of ``sdf.state.topology.declared.v1``."""
+    cables = [("h00--r1", "h00/r0", ADDRESSES["a0"], "r1", "10.0.0.254")]
+    cables += [(f"r1--r2.{n}", "r1", f"10.2.{n}.1", "r2", f"10.2.{n}.2") for n in (0, 1)]
+    cables += [("h04--r2", "h04/r0", ADDRESSES["b0"], "r2", "10.0.9.254")]
+    nodes = {"h00": "host", "h04": "host", "r1": "leaf", "r2": "leaf"}
+    return {
+        "nodes": [{"id": node, "kind": kind} for node, kind in nodes.items()],
+        "links": [
+            {"id": name, "a": {"node": a, "address": near}, "b": {"node": b, "address": far}, "speed_mbps": 10_000}
+            for name, a, near, b, far in cables
+        ],
+        "nics": [
+            {
+                "id": f"{host}/r0",
+                "host": host,
+                "address": ADDRESSES[device],
+                "link": link,
+                "rail": 0,
+                "plane": "backend",
+            }
+            for host, device, link in (("h00", "a0", "h00--r1"), ("h04", "b0", "h04--r2"))
+        ],
+    }
+
+
 def delay(path: str, ms: float) -> None:
     """Delay what r1 sends by `path`; `black_hole` off ends that too."""
     _tc("r1", path, f"delay {ms}ms")
@@ -137,9 +203,9 @@ def sent(path: str) -> int:
     return int(shown[0]["stats64"]["tx"]["packets"])
 
 
-def predicted(source_port: int) -> str:
-    """The path that r1's routing takes for a RoCEv2 flow from a0 to b0 with this source port."""
-    flow = ["10.0.9.1", "from", "10.0.0.1", "iif", "e1", "ipproto", "udp", "sport", str(source_port), "dport", "4791"]
+def predicted(source_port: int, to: int = 4791) -> str:
+    """The path that r1's routing takes for a flow from a0 to b0 by these UDP ports; RoCEv2's unless said otherwise."""
+    flow = ["10.0.9.1", "from", "10.0.0.1", "iif", "e1", "ipproto", "udp", "sport", str(source_port), "dport", str(to)]
     return str(json.loads(ip("-n", "r1", "-j", "route", "get", *flow))[0]["dev"])
 
 

@@ -2,93 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import sdfstream
-from sdfstream.agent.commands.actuator import ActuatorAnswer, ActuatorRequest
-from sdfstream.agent.commands.qp_socket_io import QpSocketActuator
 from sdfstream.agent.jobmap.drop_file import read_file
-from sdfstream.records.command import Command
-from sdfstream.records.fabric import QueuePair
-from sdfstream.records.job import queue_pair
 from sdfstream.records.signature import Signer
 from sdfstream.verbs.endpoint_io import ConnectionSettings
 from sdfstream.verbs.library_io import Verbs
 from tests.rdma.inside import fabric
+from tests.rdma.inside.offered import Offered, offer
 from tests.rdma.inside.pairs import Pair, capture, figure
 
-SIGNER, STRANGER = Signer(bytes(range(32))), Signer(bytes(range(1, 33)))
+STRANGER = Signer(bytes(range(1, 33)))
 TRIALS = 20
-
-
-@dataclass
-class Offered:
-    """A queue pair that is offered, and the agent's side of it."""
-
-    pair: Pair
-    live: Any
-    jobs: Path
-    actuator: QpSocketActuator
-    control: str
-    about: QueuePair
-    number: int = 0
-
-    def command(self, action: str, *, signer: Signer = SIGNER, lease_s: float = 30, **fields: Any) -> dict[str, Any]:
-        self.number += 1
-        now_ns = time.time_ns()
-        target = {"type": "qp", "id": self.about.qp, "host": "h00", "job": "train"}
-        what = {"expected": {"path": self.live.path}, "undo": {"path": self.live.path}} | fields
-        command = Command(
-            id=f"c{self.number}", epoch=1, issued_at_ns=now_ns, expires_at_ns=now_ns + int(lease_s * 1e9),
-            mode="enforce", action=action, target=target, reason=("f1",), **what,
-        )  # fmt: skip
-        return signer.sign(command.as_data())
-
-    def do(self, command: dict[str, Any], do: str = "set", **fields: Any) -> ActuatorAnswer:
-        request = ActuatorRequest(
-            id=self.number, do=do, qp=self.about, control=self.control, command=command, **({"ttl_ms": 60_000} | fields)
-        )
-        answer = self.actuator.apply(request, time.monotonic_ns())
-        ends_s = time.monotonic() + 10
-        while answer is None and time.monotonic() < ends_s:
-            time.sleep(0.0005)
-            answer = next(iter(self.actuator.answers(time.monotonic_ns())), None)
-        assert answer is not None
-        return answer
 
 
 @pytest.fixture
 def offered(devices: tuple[str, ...], tmp_path: Path) -> Iterator[Offered]:
-    verbs = Verbs()
-    pair = Pair(verbs, "rxa0", "rxb0", ConnectionSettings(0xC010, dscp=26))
-    key = tmp_path / "key"
-    key.write_bytes(SIGNER.public)
-    settings = {"job": "train", "src": "h00/rxa0", "dst": "h01/rxb0", "keys": [str(key)], "jobs_dir": tmp_path / "jobs"}
-    with sdfstream.steerable(pair.a.qp, pair.a.context, rank=3, peer_rank=4, paced=True, **settings) as live:
-        control = json.loads((tmp_path / "jobs" / "train@h00.json").read_text())["control"]
-        about = queue_pair(listed(control)["qps"][0])
-        actuator = QpSocketActuator(timeout_ns=10_000_000_000)
-        yield Offered(pair, live, tmp_path / "jobs", actuator, control, about)
-        actuator.close()
-    assert not list((tmp_path / "jobs").iterdir())
-    assert not Path(control).exists()
+    pair = Pair(Verbs(), "rxa0", "rxb0", ConnectionSettings(0xC010, dscp=26))
+    with offer(pair, "h00/rxa0", "h01/rxb0", tmp_path) as one:
+        yield one
     pair.close()
-
-
-def listed(control: str) -> dict[str, Any]:
-    import socket
-
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(control)
-        client.sendall(b'{"do":"list"}\n')
-        return dict(json.loads(client.makefile().readline()))
 
 
 def test_the_agent_can_read_what_it_is_offered(offered: Offered) -> None:
