@@ -40,8 +40,7 @@ _MAX_ELEMENTS = 1 << 20
 _REFRESH = 64
 _LIKELIER = float(np.log(3.0))
 _SWITCH, _CABLE = float(np.log(1e-5)), float(np.log(1e-4))
-_QUEUES = 3 * _CABLE
-"""Queues on both of its cables, in any direction, are likelier."""
+_QUEUES = 3 * _CABLE  # queues belong to ports
 _MOVES_NS = 600 * NS_PER_S
 _DOUBT = 0.5
 """Share of flows that a router sends elsewhere when it loses or regains one of a few equal routes (measured: 0.51)."""
@@ -303,8 +302,7 @@ class Cabling:
         For ``silence`` a dead downlink to a leaf is likelier than a dead uplink: the leaf itself takes a dead uplink
         out of its ECMP group, so only a fault that keeps the carrier stays silent there; the spine has no other route.
         For a ``queue`` the reverse holds: of links of one speed in a row that carry the same packets only
-        the first can queue. And queues belong to ports: a switch of two cables, which is known by nothing else than
-        that both are queued for, is not to blame for that (`_QUEUES`).
+        the first can queue; and a switch of two cables is not to blame for queues on both (`_QUEUES`).
         """
         return np.array([self._odds(name, kind) for name in self.elements.list], np.float64)
 

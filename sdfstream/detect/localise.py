@@ -144,8 +144,8 @@ def _merge(cabling: Cabling, posed: Problem, culprits: list[Culprit], *, ports: 
     """One `Location` per subject.
 
     Two culprits that could be two directions of one cable (or sides of one NIC) are taken for that one: a cable that
-    fails in both directions is far likelier than two cables that fail in one each. Where several cables qualify, each
-    is as likely as the product of its two directions. What belongs to `ports`, as queues do, has no such preference.
+    fails in both directions is far likelier than two cables that fail in one each (not so of `ports`, hence queues).
+    Where several cables qualify, each is as likely as the product of its two directions.
     """
     groups: list[_Group] = []
     for culprit in culprits:
@@ -211,7 +211,6 @@ class _Group:
 
     @property
     def best(self) -> Subject:
-        """The likeliest subject."""
         return max(self.odds, key=lambda s: self.odds[s])
 
     def joins(self, other: _Group) -> bool:
@@ -259,7 +258,7 @@ def _named(cabling: Cabling, posed: Problem, element: int) -> tuple[Subject, str
 
 
 def _merge_switches(cabling: Cabling, locations: list[Location], least: int) -> list[Location]:
-    """Sick cables that all end at one switch, `least` or more, and are more than half of its cables: the switch."""
+    """Sick cables that all end at one switch, `least` or more and over half of its cables: the switch."""
     cables = [x for x in locations if x.subject.type in ("link", "nic")]
     if len(cables) < least:
         return locations

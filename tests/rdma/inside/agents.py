@@ -32,6 +32,7 @@ class Seen:
     def __init__(self, publisher: OutputPublisher) -> None:
         self._publisher = publisher
         self.answered: dict[str, int] = {}
+        self.lost: dict[str, int] = {}
         self.states: dict[tuple[str, str, int], str] = {}
         """(role, transport, path)."""
         self.troubles: list[str] = []
@@ -49,7 +50,8 @@ class Seen:
 
     def _rows(self, batch: pa.RecordBatch) -> None:
         for transport, t4 in zip(batch["transport"].to_pylist(), batch["t4_ns"].to_pylist(), strict=True):
-            self.answered[transport] = self.answered.get(transport, 0) + (t4 is not None)
+            count = self.lost if t4 is None else self.answered
+            count[transport] = count.get(transport, 0) + 1
 
     def _event(self, output: Output) -> None:
         data: Any = output.body.data if isinstance(output.body, Event) else {}

@@ -34,6 +34,8 @@ LIMIT_S = 300
 BAD = "p0"
 """The path that is hurt."""
 FLAPS = 9
+LOST = 20
+"""Probes, before the loss ends."""
 MESSAGES = 4
 """Of 4 KiB, at once."""
 
@@ -146,7 +148,9 @@ def story_of(flood: Flood, work: Work, ports: list[int], moved_s: list[float]) -
         await asyncio.sleep(4)
         mark("loss")
         fabric.lose(BAD, 25)
+        lost = near.lost["udp"]
         await asyncio.sleep(14)
+        await until(lambda: near.lost["udp"] - lost >= LOST, "so many are lost, also at a starved agent's pace")
         fabric.black_hole(BAD, on=False)
         mark("no-loss")
         work.wanted = False  # a queue pair does not outlive its port
