@@ -39,8 +39,7 @@ FWD, REV = 0, 1
 _MAX_ELEMENTS = 1 << 20
 _REFRESH = 64
 _LIKELIER = float(np.log(3.0))
-_SWITCH, _CABLE = float(np.log(1e-5)), float(np.log(1e-4))
-_QUEUES = 3 * _CABLE  # queues belong to ports
+_SWITCH, _CABLE, _QUEUES = float(np.log(1e-5)), float(np.log(1e-4)), float(np.log(1e-12))
 _MOVES_NS = 600 * NS_PER_S
 _DOUBT = 0.5
 """Share of flows that a router sends elsewhere when it loses or regains one of a few equal routes (measured: 0.51)."""
@@ -299,10 +298,10 @@ class Cabling:
     def log_prior(self, kind: str = "") -> Floats:
         """(elements,) log odds of being faulty before anything is seen: a switch less often than a cable or NIC.
 
-        For ``silence`` a dead downlink to a leaf is likelier than a dead uplink: the leaf itself takes a dead uplink
-        out of its ECMP group, so only a fault that keeps the carrier stays silent there; the spine has no other route.
-        For a ``queue`` the reverse holds: of links of one speed in a row that carry the same packets only
-        the first can queue; and a switch of two cables is not to blame for queues on both (`_QUEUES`).
+        For ``silence`` a dead downlink to a leaf is likelier than a dead uplink: that the leaf itself takes out of its
+        ECMP group, so only a fault that keeps the carrier stays silent there; the spine has no other route.
+        For a ``queue`` the reverse holds: of links of one speed in a row that carry the same packets only the first can
+        queue. A switch of two cables is not to blame for queues on both (`_QUEUES`).
         """
         return np.array([self._odds(name, kind) for name in self.elements.list], np.float64)
 

@@ -108,7 +108,7 @@ def locate(
         Whether paths of unknown routes may be laid to an inferred place.
     """
     cabling.refresh(None)
-    if not (seen.failed > 0).any():
+    if not seen.failed.any():
         return []
     posed = pose(cabling, seen)
     log_prior, favour = _priors(cabling, posed, kind, incumbents, nothing_new=nothing_new)
@@ -223,8 +223,7 @@ class _Group:
         self.culprits += other.culprits
 
     def locations(self, seen: Observations) -> Location:
-        total = sum(self.odds.values())
-        subject = self.best
+        total, subject = sum(self.odds.values()), self.best
         suspects: dict[str, float] = {}
         for names in self.names:
             for its, elements in names.items():
