@@ -334,7 +334,8 @@ class MessageIntake:
         self._context.counters.add("traces", learned.change)
         if not self._context.topology.contradicted_by(hops):
             self._context.selectable.note(pair, kind, port, hops, learned.change, learned.before_ns, at_ns)
-        return learned.change in ("new", "changed")
+        lapsed = learned.change == "same" and at_ns - learned.before_ns > self._context.routes.max_age_ns
+        return lapsed or learned.change in ("new", "changed")
 
     # --- jobs, probes, findings ------------------------------------------------------------------------------------
 

@@ -199,6 +199,26 @@ def test_the_receiving_host_forgets_only_what_is_used_no_more(both: Pair) -> Non
         assert all(not s.elements.of for s in both.far._spaces.values())
 
 
+def test_the_next_flow_by_the_same_ports_is_not_translated(both: Pair) -> None:
+    """A job ended while its flow was moved, and the next one has the same flow."""
+    qp = both.queue_pair("udp")
+    both.near.see({("one", qp.qp): qp}, {})
+    both.far.see({}, {("one", qp.qp): qp})
+    near, far = udp(both)
+    with near, far:
+        ready(both, qp)
+        for path in (ALTERNATES[1], ALTERNATES[0]):
+            move(both, qp, path)
+            exchange(near, far, b"moved")
+            follow(both)
+    both.near.see({("two", qp.qp): qp}, {})
+    both.far.see({}, {("two", qp.qp): qp})
+    assert all(not space.elements.of for end in (both.near, both.far) for space in end._spaces.values())
+    near, far = udp(both)
+    with near, far:
+        exchange(near, far, b"another")
+
+
 def test_a_tcp_connection_is_moved_under_load_and_every_byte_arrives(namespaces: Namespaces) -> None:
     both = pair(namespaces)
     qp = both.queue_pair("tcp")

@@ -140,6 +140,20 @@ def test_two_jobs_on_one_link_are_parted_one_moves_and_it_is_measured() -> None:
     assert set(plant.rates()) == set() and a.qp != b.qp
 
 
+def test_a_job_by_the_ports_of_one_long_ago_is_seen_to_collide() -> None:
+    """The route of its flow is known of old, too long ago to count, and is found to be the same."""
+    plant, a, b = collided(ActuateConfig(mode="enforce", route_max_age_s=30.0))
+    plant.run(1)
+    plant.end("one")
+    plant.end("two")
+    plant.run(45)
+    plant.moves.clear()
+    plant.job("three", [replace(a, qp="h00/r0#3")])
+    plant.job("four", [replace(b, qp="h01/r0#4")])
+    plant.run(15)
+    assert [m.why for m in plant.moves] == ["steer"]
+
+
 def test_a_finding_of_congestion_by_others_moves_the_queue_pair_away() -> None:
     plant, a = alone(ActuateConfig(mode="enforce", steer_collisions=False))
     plant.run(4)

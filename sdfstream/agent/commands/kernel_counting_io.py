@@ -53,9 +53,12 @@ class KernelFlows:
         """The job map; `moved` is looked at again whenever rows are made."""
         self._moved = moved
         self._flows, self._arriving = {}, {}
+        starting, ending = dict[tuple[str, str], QueuePair](), dict[tuple[str, str], QueuePair]()
         for host, each in shards.items():
             sent = [(shard.job, q) for shard in each for q in shard.qps]
             received = [(shard.job, q) for shard in each for q in shard.receives]
+            starting.update({(job, q.qp): q for job, q in sent if q.steering == "kernel"})
+            ending.update({(job, q.qp): q for job, q in received if q.steering == "kernel"})
             self._flows[host] = [(job, q) for job, q in sent if q.steering == "kernel" and q.counted == "sent"]
             self._arriving[host] = [
                 (job, q) for job, q in received if q.steering == "kernel" and q.counted == "received"
@@ -63,6 +66,7 @@ class KernelFlows:
         arriving = [q for flows in self._arriving.values() for _, q in flows]
         self._ports.keep(q.qp for q in arriving)
         try:
+            self.actuator.see(starting, ending)
             self.actuator.count([q for flows in self._flows.values() for _, q in flows], arriving)
         except UnavailableError as error:
             if str(error) != self._failed:

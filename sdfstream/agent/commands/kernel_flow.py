@@ -154,6 +154,14 @@ def moved(flow: Ends, path: int) -> dict[tuple[str, str, str], int | None]:
     return wanted
 
 
+def let_go(flow: Ends, paths: Iterable[int]) -> dict[tuple[str, str, str], int | None]:
+    """At the sender's host: nothing of `flow`, which could be moved to `paths`, is translated any more."""
+    answers: dict[tuple[str, str, str], int | None] = {
+        ("in", flow.suffix, flow.by(path).answers.key): None for path in paths
+    }
+    return {**answers, ("out", flow.suffix, flow.key): None}
+
+
 def ready(flow: Ends, paths: Iterable[int], *, on: bool = True) -> dict[tuple[str, str, str], int | None]:
     """At the receiver's host: `flow` may come from any of `paths`, or no more."""
     port = flow.source_port if on else None

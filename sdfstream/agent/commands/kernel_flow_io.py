@@ -41,6 +41,9 @@ class Attachment:
     netns: str | None
 
 
+_FlowKey = tuple[str, str]
+
+
 @dataclass(slots=True)
 class _Peer:
     """A flow that ends here and may come from several ports."""
@@ -150,6 +153,8 @@ class KernelFlowActuator:
         self._address_of = address_of
         self._spaces: dict[str | None, _Space] = {}
         self._mirror_at_ns = 0
+        self._starting: Mapping[_FlowKey, QueuePair] = {}
+        self._ending: Mapping[_FlowKey, QueuePair] = {}
 
     def apply(self, request: ActuatorRequest, now_ns: int) -> ActuatorAnswer | None:
         """Done, or not, when this returns."""
@@ -174,6 +179,23 @@ class KernelFlowActuator:
                     self.counters.add("kernel", "mirror-failed")
                     _log.warning("answers of moved flows may go the old way: %s", error)
         return []
+
+    def see(self, starting: Mapping[_FlowKey, QueuePair], ending: Mapping[_FlowKey, QueuePair]) -> None:
+        """Exactly these kernel flows start and end here now, by job and QP id; what is gone is translated no more.
+
+        The next flow by the same ports is another one, and its far end knows nothing of the old one's moves.
+        UnavailableError says why that cannot be.
+        """
+        started = [q for key, q in self._starting.items() if key not in starting and q.src in self._nics]
+        ended = [q for key, q in self._ending.items() if key not in ending and q.dst in self._nics]
+        self._starting, self._ending = starting, ending
+        for pair in started:
+            self._space(pair.src).change(kf.let_go(self._ends(pair), _ports(pair)))
+        for pair in ended:
+            space = self._space(pair.dst)
+            known = space.peers.pop(pair.qp, None)
+            if known is not None:
+                self._unready(space, known)
 
     def count(self, sent: Iterable[QueuePair], received: Iterable[QueuePair] = ()) -> None:
         """Count the bytes of exactly these kernel flows that start here, and of those that end here.
@@ -264,11 +286,16 @@ class KernelFlowActuator:
         busy = [p for p in known.paths if now_ns - known.received_at_ns.get(p, now_ns - IDLE_NS) < IDLE_NS]
         if busy:
             return ActuatorAnswer(request.id, False, f"the flow still comes from path {busy[0]}")
+        KernelFlowActuator._unready(space, known)
+        del space.peers[request.qp.qp]
+        return ActuatorAnswer(request.id, True)
+
+    @staticmethod
+    def _unready(space: _Space, known: _Peer) -> None:
+        """What comes from the flow's other ports is its own no more, and answers go where it began."""
         flow = known.flow
         space.change(kf.ready(flow, known.paths, on=False) | kf.mirrored(flow, flow.source_port))
         space.uncount("came", [flow.by(p) for p in (flow.source_port, *known.paths)])
-        del space.peers[request.qp.qp]
-        return ActuatorAnswer(request.id, True)
 
     @staticmethod
     def _mirror(space: _Space, now_ns: int) -> None:
