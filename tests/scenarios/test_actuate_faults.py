@@ -150,7 +150,7 @@ def test_a_job_by_the_ports_of_one_long_ago_is_seen_to_collide() -> None:
     plant.moves.clear()
     plant.job("three", [replace(a, qp="h00/r0#3")])
     plant.job("four", [replace(b, qp="h01/r0#4")])
-    plant.run(15)
+    plant.run(5)
     assert [m.why for m in plant.moves] == ["steer"]
 
 
