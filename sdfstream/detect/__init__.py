@@ -7,8 +7,9 @@ messages in              `intake/` (which engine takes which topic; a slice as o
 who and where            `sessions` numbers for names; `presence` agents, NICs, ports; `bustime` agents' instants;
                          `cabling`, `routes`, `flows` what a path or flow crosses; `jobs` whose queue pairs cross it
 detectors                `liveness` and `silence`, `flap`, `runs`, `gray/` and `loss`, `delays` and
-                         `congestion`, `marks`, `ports`, `clocks`, `miscabled`, `compare/` (clock steps,
-                         in band against probes), `inband` and `slow_pairs`; `health` of NIC sides
+                         `congestion`, `queues.bursts` (gone at once), `marks`, `ports`, `clocks`, `miscabled`,
+                         `compare/` (clock steps, in band against probes), `inband` and `slow_pairs`; `health` of NIC
+                         sides
 what is a symptom        `root/`: pause storms, carriers lost with their leaf, what is put under which root
 which element            `problem` (paths as trials), `localise` (the element that explains them), `recent` (cache, and
                          faults whose aftermath is no news)

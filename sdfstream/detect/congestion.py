@@ -88,7 +88,7 @@ class CongestionDetector:
         classes = self.cabling.sessions.table["dscp"]
         for dscp in np.unique(classes[slow // 2]).tolist():
             mine, others = slow[classes[slow // 2] == dscp], well[classes[well // 2] == dscp]
-            for location in self._cache.recall(_observe(mine, others), now_ns, partial(self._located, mine, others)):
+            for location in self._cache.recall(observe(mine, others), now_ns, partial(self._located, mine, others)):
                 number = location.directed_paths()
                 if location.subject in found:
                     number = np.concatenate([found[location.subject][1], number])
@@ -148,10 +148,10 @@ class CongestionDetector:
         if not long.any():
             return found
         rest = slow[~long]
-        first = self._locate(_observe(slow[long], np.concatenate([rest, well])))
+        first = self._locate(observe(slow[long], np.concatenate([rest, well])))
         if any(map(_in_doubt, first)):
             return found
-        return [*first, *self._located(rest, well, _observe(rest, well))]
+        return [*first, *self._located(rest, well, observe(rest, well))]
 
     def _locate(self, seen: Observations) -> list[Location]:
         return locate(self.cabling, seen, noise=0.01, least_share=0.6, kind="queue", incumbents=self.blamed)
@@ -298,8 +298,8 @@ def _sent_by_nics(directions: Sequence[str]) -> bool:
     return all("/" in direction.partition("->")[0] for direction in directions)
 
 
-def _observe(slow: Ints, well: Ints) -> Observations:
-    """Directed paths as observations of one direction each."""
+def observe(slow: Ints, well: Ints) -> Observations:
+    """Directed paths, slow ones and well ones, as observations of one direction each."""
     observed = []
     for number, failed in ((slow, _TRIALS), (well, 0.0)):
         for direction, code in (("fwd", 0), ("rev", 1)):

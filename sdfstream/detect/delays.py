@@ -235,13 +235,18 @@ class DelayBaselines:
 
     def slow(self, now_ns: int) -> Bools:
         """(2·sessions,) directed paths that stand in a queue."""
-        seen = self.table["seen_ns"]
-        result: Bools = self.cusum.on & (seen != ABSENT_NS) & (now_ns - seen <= _LINGER_NS)
+        result: Bools = self.cusum.on & self.fresh(now_ns, _LINGER_NS)
         return result
 
-    def hot(self) -> Bools:
+    def hot(self, least: float = 0.5) -> Bools:
         """(2·sessions,) directed paths whose last window was high; the other slow ones are about to recover."""
-        result: Bools = self.table["score"] >= 0.5
+        result: Bools = self.table["score"] >= least
+        return result
+
+    def fresh(self, now_ns: int, within_ns: int) -> Bools:
+        """(2·sessions,) directed paths whose last window came within this time."""
+        seen = self.table["seen_ns"]
+        result: Bools = (seen != ABSENT_NS) & (now_ns - seen <= within_ns)
         return result
 
     def measured_ns(self, number: Ints) -> int:
@@ -254,9 +259,9 @@ class DelayBaselines:
 
     def well(self, now_ns: int) -> Bools:
         """(2·sessions,) directed paths that surely do not."""
-        seen = self.table["seen_ns"]
-        fresh = (seen != ABSENT_NS) & (now_ns - seen <= _FRESH_NS)
-        result: Bools = fresh & ~self.cusum.on & (self.table["score"] < 0.3) & (self.moments.count >= _WARM)
+        result: Bools = (
+            self.fresh(now_ns, _FRESH_NS) & ~self.cusum.on & (self.table["score"] < 0.3) & (self.moments.count >= _WARM)
+        )
         return result
 
     def snapshot(self) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from sdfstream.detect.miscabled import MiscablingDetector
 from sdfstream.detect.ports import PortDetector
 from sdfstream.detect.presence import Presence
 from sdfstream.detect.producers import ProducerDetector
+from sdfstream.detect.queues.bursts import BurstDetector
 from sdfstream.detect.queues.hops import HopEstimates
 from sdfstream.detect.recent import RecentFaults
 from sdfstream.detect.root.pauses import PauseRates
@@ -49,7 +50,7 @@ from sdfstream.records.bustime import BusTime
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 
-_YOUNGER: Final = frozenset({"learned", "switch_carriers", "switch_errors", "hops"})
+_YOUNGER: Final = frozenset({"learned", "switch_carriers", "switch_errors", "hops", "bursts"})
 """Engines that a snapshot of before may lack: they begin empty then."""
 
 
@@ -88,6 +89,7 @@ class Engines:
         self.congestion = CongestionDetector(
             self.config, self.delays, self.marks, self.pauses, self.rates, self.cabling, siblings
         )
+        self.bursts = BurstDetector(self.delays, self.cabling)
         self.roots = Roots(self.cabling)
         self.miscabled = MiscablingDetector()
         self.gaps = Gaps(self.runs, self.liveness, self.cabling)
@@ -106,6 +108,7 @@ class Engines:
     def _asked(self) -> tuple[tuple[str, int, Detector], ...]:
         return (
             ("congestion", 1, self.congestion),
+            ("bursts", 1, self.bursts),
             ("marks", 1, self.marks),
             ("loss", 2, self.loss),
             ("flap", 1, self.flaps),
@@ -199,6 +202,7 @@ class Engines:
             "pauses": self.pauses,
             "rates": self.rates,
             "congestion": self.congestion,
+            "bursts": self.bursts,
             "roots": self.roots,
             "runs": self.runs,
             "loss": self.loss,

@@ -72,6 +72,10 @@ class Evaluation:
         seen = silence.sightings
         self.pending = bool((seen.silent & (now_ns - seen.since_ns < _NEWS_NS)).any())
         out = self._report("silence", self._without_flaps(silence.detections, now_ns), now_ns)
+        reported = {detection.subject for detection in self._ledger.published("silence")}
+        for found in (x for x in silence.locations if x.subject in reported and x.subject.type != "path"):
+            for name in found.members or (found.subject.id,):
+                self._engines.recent.note(name, now_ns, reported=True)
         return silence, out + self._health.update(silence, now_ns)
 
     def _without_flaps(self, detections: list[Detection], now_ns: int) -> list[Detection]:

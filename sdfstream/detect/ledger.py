@@ -91,7 +91,11 @@ class Ledger:
             out.extend(self._detected(key, source, detection, now_ns))
         for key, entry in list(self._entries.items()):
             if key in explained:
-                out.extend(self._put_under(explained[key], key, entry, now_ns))
+                root = explained[key]
+                if entry.said == 0 and not self.is_open(root.kind, root.subject):
+                    entry.last_ns = now_ns  # both are pending: the one that lasts is told
+                else:
+                    out.extend(self._put_under(root, key, entry, now_ns))
             elif entry.source == source and key not in detected:
                 if stands and entry.said:
                     entry.last_ns = now_ns

@@ -91,7 +91,7 @@ class LossDetector:
         """Elements that lose probes now; what sessions lose over a recent fault is its aftermath."""
         now_ns, sessions = now.now_ns, self.runs.sessions.count
         everyone = np.arange(sessions)
-        self.runs.wipe(np.flatnonzero(self.recent.touched(everyone, now_ns, surely=True)))
+        self.runs.wipe(np.flatnonzero(self.recent.down(everyone, now_ns)))
         for ring in self.runs.windows:
             ring.advance(now_ns)
         if not self.runs.windows[1].holds("events"):

@@ -40,36 +40,47 @@ class RecentFaults:
     def __init__(self, cabling: Cabling) -> None:
         self.cabling = cabling
         self._last: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
+        """Those of which this was a finding: a lossy link is silent for an instant now and then, and is not down."""
 
-    def note(self, subject: str, now_ns: int) -> None:
-        """Remember that a subject is at fault now."""
-        self._last[subject] = now_ns
-        for old in [s for s, at in self._last.items() if now_ns - at > AFTERMATH_NS]:
-            del self._last[old]
+    def note(self, subject: str, now_ns: int, *, reported: bool = False) -> None:
+        """Remember that a subject is at fault now; `reported`: as a finding, or by what its own port says."""
+        for last in (self._last, self._reported) if reported else (self._last,):
+            last[subject] = now_ns
+            for old in [s for s, at in last.items() if now_ns - at > AFTERMATH_NS]:
+                del last[old]
 
     def holds(self, subject: str, now_ns: int) -> bool:
         """Whether this subject was at fault a short while ago."""
         return subject in self._last and now_ns - self._last[subject] <= AFTERMATH_NS
 
-    def touched(self, slots: Ints, now_ns: int, *, surely: bool = False) -> Bools:
-        """Which of these sessions may (or surely) cross, in either direction, something at fault a short while ago."""
-        fresh = {s for s, at in self._last.items() if now_ns - at <= AFTERMATH_NS}
+    def touched(self, slots: Ints, now_ns: int) -> Bools:
+        """Which of these sessions may cross, in either direction, something at fault a short while ago."""
+        return self._crossing(self._last, slots, now_ns, 0.0)
+
+    def down(self, slots: Ints, now_ns: int) -> Bools:
+        """Which of these sessions surely cross something that was told to be at fault a short while ago."""
+        return self._crossing(self._reported, slots, now_ns, _SURELY)
+
+    def _crossing(self, last: dict[str, int], slots: Ints, now_ns: int, least: float) -> Bools:
+        fresh = {s for s, at in last.items() if now_ns - at <= AFTERMATH_NS}
         if not fresh or not slots.size:
             return np.zeros(slots.size, np.bool_)
         elements = self.cabling.element[slots].reshape(slots.size, -1)
         numbers = [p for p in np.unique(elements[elements >= 0]).tolist() if self.cabling.subject(p).id in fresh]
-        least = 0.9 if surely else 0.0
         hit: Bools = np.isin(elements, numbers) & (self.cabling.weight[slots].reshape(slots.size, -1) > least)
         result: Bools = np.logical_or.reduce(hit, axis=1)
         return result
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
-        return dict(self._last)
+        return {"last": dict(self._last), "reported": dict(self._reported)}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
-        self._last = {str(k): int(v) for k, v in state.items()}
+        if "reported" not in state:  # a release before told them all
+            state = {"last": state, "reported": state}
+        self._last, self._reported = ({str(k): int(v) for k, v in state[name].items()} for name in ("last", "reported"))
 
 
 def came_back(cabling: Cabling, found: Location, seen: Sightings) -> bool:

@@ -154,7 +154,7 @@ class SilenceDetector:
         hold_ns = 2 * int(self.config.hold_s * NS_PER_S)
         detections += [detection(x, self.sessions, now_ns, hold_ns) for x in apart]
         for nic in (name for x in apart for name in (x.nic, x.other) if name):
-            self.recent.note(nic, now_ns)
+            self.recent.note(nic, now_ns, reported=True)
         detections += [self._detection(x, seen, now_ns) for x in locations]
         said = {nic for x in locations for nic in x.nics}
         detections += self.carriers.down(seen, self._carrier_lost(now_ns), said)

@@ -13,7 +13,7 @@ import pytest
 
 from sdfstream.agent.commands import kernel_flow as kf
 from sdfstream.agent.commands.actuator import ActuatorAnswer, ActuatorRequest
-from sdfstream.agent.commands.kernel_flow_io import IDLE_NS, Attachment, KernelFlowActuator
+from sdfstream.agent.commands.kernel_flow_io import IDLE_NS, Attachment, KernelFlowActuator, _Space
 from sdfstream.agent.commands.kernel_rows import KernelRows
 from sdfstream.agent.commands.nftables_io import Nftables
 from sdfstream.errors import UnavailableError
@@ -217,6 +217,31 @@ def test_the_next_flow_by_the_same_ports_is_not_translated(both: Pair) -> None:
     near, far = udp(both)
     with near, far:
         exchange(near, far, b"another")
+
+
+def test_a_flow_that_the_kernel_does_not_let_go_costs_the_others_nothing_and_is_tried_again(
+    both: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = both.queue_pair("udp")
+    second = replace(first, qp="a/r0#2", path=OWN + 1)
+    both.near.see({("one", q.qp): q for q in (first, second)}, {})
+    for qp in (first, second):
+        move(both, qp, ALTERNATES[0])
+    [space] = both.near._spaces.values()
+
+    def refused(commands: str) -> None:
+        if f" {OWN} . " in commands:
+            raise UnavailableError("busy")
+        must(commands)
+
+    must = space.must
+    with monkeypatch.context() as patched:
+        patched.setattr(_Space, "must", lambda _, commands: refused(commands))
+        both.near.see({}, {})
+    assert {key[2].split(" . ")[2] for key in space.elements.of if key[0] == "out"} == {str(OWN)}
+    assert both.near.counters.get("kernel", "let-go-failed") == 1
+    both.near.answers(time.monotonic_ns())
+    assert not space.elements.of
 
 
 def test_a_tcp_connection_is_moved_under_load_and_every_byte_arrives(namespaces: Namespaces) -> None:

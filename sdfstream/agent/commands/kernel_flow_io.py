@@ -26,6 +26,8 @@ MIRROR_NS: Final = 20 * NS_PER_MS
 """How often the receiving host looks which port its flows come from."""
 IDLE_NS: Final = 3_000 * NS_PER_MS
 """A moved port from which nothing came for this long is used no more."""
+RETRY_NS: Final = 1_000 * NS_PER_MS
+"""How often what could not be taken from the kernel is tried again."""
 
 
 _Lists: TypeAlias = dict[tuple[str | None, str], dict[str, kf.Count]]
@@ -155,6 +157,9 @@ class KernelFlowActuator:
         self._mirror_at_ns = 0
         self._starting: Mapping[_FlowKey, QueuePair] = {}
         self._ending: Mapping[_FlowKey, QueuePair] = {}
+        self._leaving: dict[tuple[str, str, str], QueuePair] = {}
+        """Flows that are gone and still translated: by end, job and QP id."""
+        self._let_go_at_ns = 0
 
     def apply(self, request: ActuatorRequest, now_ns: int) -> ActuatorAnswer | None:
         """Done, or not, when this returns."""
@@ -170,6 +175,9 @@ class KernelFlowActuator:
 
     def answers(self, now_ns: int) -> list[ActuatorAnswer]:
         """All were given at once; answers of flows that end here follow the ports that these come from."""
+        if self._leaving and now_ns >= self._let_go_at_ns:
+            self._let_go_at_ns = now_ns + RETRY_NS
+            self._let_go()
         if now_ns >= self._mirror_at_ns and any(space.peers for space in self._spaces.values()):
             self._mirror_at_ns = now_ns + MIRROR_NS
             for space in self._spaces.values():
@@ -183,19 +191,16 @@ class KernelFlowActuator:
     def see(self, starting: Mapping[_FlowKey, QueuePair], ending: Mapping[_FlowKey, QueuePair]) -> None:
         """Exactly these kernel flows start and end here now, by job and QP id; what is gone is translated no more.
 
-        The next flow by the same ports is another one, and its far end knows nothing of the old one's moves.
-        UnavailableError says why that cannot be.
+        The next flow by the same ports is another one, and its far end knows nothing of the old one's moves. What
+        the kernel refuses is tried again every second, as `answers` is called.
         """
-        started = [q for key, q in self._starting.items() if key not in starting and q.src in self._nics]
-        ended = [q for key, q in self._ending.items() if key not in ending and q.dst in self._nics]
+        started = {
+            ("sent", *key): q for key, q in self._starting.items() if key not in starting and q.src in self._nics
+        }
+        ended = {("received", *key): q for key, q in self._ending.items() if key not in ending and q.dst in self._nics}
         self._starting, self._ending = starting, ending
-        for pair in started:
-            self._space(pair.src).change(kf.let_go(self._ends(pair), _ports(pair)))
-        for pair in ended:
-            space = self._space(pair.dst)
-            known = space.peers.pop(pair.qp, None)
-            if known is not None:
-                self._unready(space, known)
+        self._leaving |= started | ended
+        self._let_go()
 
     def count(self, sent: Iterable[QueuePair], received: Iterable[QueuePair] = ()) -> None:
         """Count the bytes of exactly these kernel flows that start here, and of those that end here.
@@ -255,11 +260,38 @@ class KernelFlowActuator:
             lists[netns, flow.suffix] = self._spaces[netns].counts(name, flow.suffix)
         return lists[netns, flow.suffix].get(flow.key)
 
+    def _let_go(self) -> None:
+        """Translate what is gone no more; one that the kernel refuses costs the others nothing."""
+        for (end, job, qp), pair in list(self._leaving.items()):
+            try:
+                if end == "sent":
+                    self._space(pair.src).change(kf.let_go(self._ends(pair), _ports(pair)))
+                else:
+                    self._release(pair)
+            except UnavailableError as error:
+                if not self.counters.get("kernel", "let-go-failed"):
+                    _log.warning("a flow that is gone is still translated, tried again every second: %s", error)
+                self.counters.add("kernel", "let-go-failed")
+            else:
+                del self._leaving[end, job, qp]
+
+    def _release(self, pair: QueuePair) -> None:
+        """A flow that ended here comes from no other port any more."""
+        space = self._space(pair.dst)
+        known = space.peers.get(pair.qp)
+        if known is not None:
+            self._unready(space, known)
+            del space.peers[pair.qp]
+
     def _move(self, request: ActuatorRequest) -> ActuatorAnswer:
         assert request.path is not None
         space, flow = self._space(request.qp.src), self._ends(request.qp)
         before = space.elements.of.get(("out", flow.suffix, flow.key), flow.source_port)
         space.change(kf.moved(flow, request.path))
+        # another flow by the same ports: what it is moved to now must not be taken from it with the old one's moves
+        self._leaving = {
+            key: q for key, q in self._leaving.items() if key[0] != "sent" or _tuple(q) != _tuple(request.qp)
+        }
         return ActuatorAnswer(request.id, True, "", {"path": before}, {"path": request.path})
 
     def _peer(self, request: ActuatorRequest, now_ns: int) -> ActuatorAnswer:
@@ -332,6 +364,11 @@ class KernelFlowActuator:
         if not source:
             raise UnavailableError(f"the address of {pair.src} is not known")
         return kf.Ends(pair.protocol, source, pair.dst_address, pair.path, pair.dst_port)
+
+
+def _tuple(pair: QueuePair) -> tuple[str, str, int, str, int]:
+    """What tells a flow from others in the kernel, as its program sends it."""
+    return pair.protocol, pair.src, pair.path, pair.dst_address, pair.dst_port
 
 
 def _ports(pair: QueuePair) -> tuple[int, ...]:

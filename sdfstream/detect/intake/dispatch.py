@@ -135,7 +135,7 @@ class Dispatch:
         read_ns = self._made_ns("ports of", message, batch)
         self._presence.take_ports(batch, read_ns)
         for nic in self._flaps.take_ports(batch, read_ns):
-            self._recent.note(nic, read_ns)
+            self._recent.note(nic, read_ns, reported=True)
         self._ports.take(batch, at_ns)
         self._pauses.take(batch, read_ns)
         self._rates.take(batch, read_ns)

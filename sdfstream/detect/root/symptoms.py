@@ -44,6 +44,8 @@ _LINGERS_NS = 5 * NS_PER_S
 """Queues, marks and loss that outlast their root for longer have a cause of their own."""
 _REMEMBERED_NS = 40 * NS_PER_S
 """So do errors of ports, which stand for `DetectConfig.port_quiet_s` after the last one."""
+_SUSPECTED_NS = NS_PER_S // 2
+"""Silence that never was a finding explains nothing once it is over: a lossy link is silent now and then, by chance."""
 _MOST = 200
 
 _OF_SILENCE = frozenset({"nic-down", "link-down", "loss", "congestion", "ecn-marks", "port-errors"})
@@ -81,7 +83,7 @@ class Roots:
         own = []
         for detection in detections:
             root = self._root_of(detection, now_ns)
-            if root is None:
+            if root is None or self._only_suspected(root, detection, findings):
                 own.append(detection)
             else:
                 explained[key_of(detection)] = self._put_under(root, detection)
@@ -91,6 +93,12 @@ class Roots:
             if root is not None and findings.is_open(root.detection.kind, root.detection.subject):
                 explained[key_of(former)] = self._put_under(root, former)
         return [self._with_symptoms(d) for d in own], explained
+
+    @staticmethod
+    def _only_suspected(root: _Root, detection: Detection, findings: OpenFindings) -> bool:
+        """What is told already stays told while its root is not: a loss of a tenth looks like silence now and then."""
+        reported = findings.is_open(detection.kind, detection.subject)
+        return reported and not findings.is_open(root.detection.kind, root.detection.subject)
 
     @staticmethod
     def _put_under(root: _Root, detection: Detection) -> Detection:
@@ -104,11 +112,12 @@ class Roots:
                 known = self._roots.get(key_of(detection))
                 if known is not None:
                     known.detection, known.last_ns = _older(detection, known.detection), now_ns
-                    known.reported |= findings.is_open(detection.kind, detection.subject)
                 elif len(self._roots) < _MOST:
                     self._roots[key_of(detection)] = _Root(detection, now_ns)
-        for key in [k for k, root in self._roots.items() if now_ns - root.last_ns > _REMEMBERED_NS]:
-            del self._roots[key]
+        for key, root in list(self._roots.items()):
+            root.reported |= findings.is_open(root.detection.kind, root.detection.subject)
+            if now_ns - root.last_ns > _REMEMBERED_NS:
+                del self._roots[key]
 
     def _root_of(self, detection: Detection, now_ns: int) -> _Root | None:
         """The widest root that explains a detection."""
@@ -119,11 +128,11 @@ class Roots:
             if key != key_of(detection)
             and now_ns - root.last_ns <= memory_ns
             and root.detection.since_ns - _BEFORE_NS <= detection.since_ns <= root.last_ns + _AFTER_NS
-            and self._explains(root, detection)
+            and self._explains(root, detection, now_ns)
         ]
         return max(found, key=lambda root: (_RANK.get(root.detection.subject.type, 0), root.last_ns), default=None)
 
-    def _explains(self, by: _Root, other: Detection) -> bool:
+    def _explains(self, by: _Root, other: Detection, now_ns: int) -> bool:
         root = by.detection
         if root.cause == STORM:
             return other.kind in _OF_STORM and other.cause != STORM
@@ -131,6 +140,8 @@ class Roots:
             return by.reported and drops(root, other, self.cabling)
         if root.kind == "loss":
             return by.reported and silences(root, other, self.cabling)
+        if not by.reported and now_ns - by.last_ns > _SUSPECTED_NS:
+            return False
         if other.kind not in _OF_SILENCE or other.alone or _wide(other):
             return False
         lost = _element(other.subject)

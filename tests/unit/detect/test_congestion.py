@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sdfstream.detect.congestion import CongestionDetector, HiddenQueues, _observe
+from sdfstream.detect.congestion import CongestionDetector, HiddenQueues, observe
 from sdfstream.detect.localise import Location
 from sdfstream.detect.stage import DetectStage
 from sdfstream.records.finding import Subject
@@ -154,8 +154,8 @@ def test_a_queue_that_holds_up_all_before_it_is_placed_by_the_paths_that_wait_lo
     monkeypatch.setitem(mine.delays.table._views, "peak", peak)
     well = np.setdiff1d(numbers, fed)
 
-    before = mine._locate(_observe(fed, well))
-    found = mine._located(fed, well, _observe(fed, well))
+    before = mine._locate(observe(fed, well))
+    found = mine._located(fed, well, observe(fed, well))
 
     assert "l2--s0" not in {one.subject.id for one in before}
     assert found[0].directions == ["s0->l2"]
@@ -179,5 +179,5 @@ def test_queues_towards_one_spine_are_two_queues_and_not_the_spine() -> None:
     numbers = np.arange(2 * cabling.sessions.count)
     element, weight = cabling.element[numbers // 2, numbers % 2], cabling.weight[numbers // 2, numbers % 2]
     slow = (np.isin(element, cabling.numbers(["l0->s1", "l1->s1"])) & (weight > 0.9)).any(axis=1)
-    found = detector._locate(_observe(numbers[slow], numbers[~slow]))
+    found = detector._locate(observe(numbers[slow], numbers[~slow]))
     assert sorted((x.subject.id, *x.directions) for x in found) == [("l0--s1", "l0->s1"), ("l1--s1", "l1->s1")]

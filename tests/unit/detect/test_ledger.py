@@ -133,3 +133,27 @@ def test_sources_do_not_resolve_each_others_findings() -> None:
     for i in range(100):
         assert ledger.take("loss", [], T0 + S + i * S) == []
     assert ledger.is_open("nic-down", Subject("nic", "h03/r1"))
+
+
+def test_what_waits_for_a_suspicion_is_told_at_once_when_that_is_over() -> None:
+    """Loss that is pending while its link seems down for an instant has lasted all the while."""
+    ledger = make()
+    loss = replace(DETECTION, kind="loss", subject=Subject("link", "l0--s0"))
+    down = replace(loss, kind="link-down")
+    ledger.take("loss", [loss], T0)
+    key = ("loss", "link", "l0--s0")
+    for i in (1, 2, 3):
+        assert not ledger.take("loss", [], T0 + i * S // 10, explained={key: down})
+    (said,) = ledger.take("loss", [loss], T0 + 4 * S // 10)
+    assert dict(said.body.data)["status"] == "open"
+
+
+def test_what_waited_for_a_suspicion_that_came_true_is_never_told() -> None:
+    ledger = make()
+    loss = replace(DETECTION, kind="loss", subject=Subject("link", "l0--s0"))
+    down = replace(loss, kind="link-down")
+    ledger.take("loss", [loss], T0)
+    for i in range(10):
+        ledger.take("silence", [down], T0 + i * S // 10)
+        assert not ledger.take("loss", [], T0 + i * S // 10, explained={("loss", "link", "l0--s0"): down})
+    assert not ledger.open_ids(("loss",))

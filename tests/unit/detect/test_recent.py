@@ -10,7 +10,7 @@ import pytest
 
 from sdfstream.detect.cabling import FWD, REV
 from sdfstream.detect.localise import Location
-from sdfstream.detect.recent import came_back
+from sdfstream.detect.recent import AFTERMATH_NS, RecentFaults, came_back
 from sdfstream.records.finding import Subject
 from sdfstream.records.units import ABSENT_NS
 from tests.unit.detect.test_routes import World, hops
@@ -55,3 +55,23 @@ def test_paths_of_unknown_routes_do_not_show_that_more_than_one_cable_is_silent(
     w.cabling.trace(3, REV, hops("h3/r0", "l2", "s1", "l0"), S)
     w.cabling.refresh(None)
     assert w.cabling.over_one_cable("s0", np.array(slots)) is one_cable
+
+
+def test_only_what_was_reported_takes_losses_from_the_paths_over_it() -> None:
+    w = world()
+    recent, slots = RecentFaults(w.cabling), np.arange(4)
+    recent.note("l0--s0", S)
+    assert recent.touched(slots, 2 * S)[:2].all() and not recent.down(slots, 2 * S).any()
+    recent.note("l0--s0", 2 * S, reported=True)
+    assert recent.down(slots, 3 * S).tolist() == [True, True, False, False]
+    again = RecentFaults(w.cabling)
+    again.restore(recent.snapshot())
+    assert again.down(slots, 3 * S).tolist() == [True, True, False, False]
+    assert not again.down(slots, 3 * S + AFTERMATH_NS).any()
+
+
+def test_a_snapshot_of_the_release_before_counts_all_as_reported() -> None:
+    w = world()
+    recent = RecentFaults(w.cabling)
+    recent.restore({"l0--s0": S})
+    assert recent.down(np.arange(4), 2 * S)[:2].all() and recent.holds("l0--s0", 2 * S)

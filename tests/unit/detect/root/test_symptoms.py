@@ -91,3 +91,26 @@ def test_loss_on_the_way_of_a_reported_queue_is_its_symptom_unless_it_was_there_
     elsewhere = replace(sick("loss", "link", "l1--s0", 12), suspects=(("l1->s0", 0.9), ("l0->s0", 0.1)))
     before = replace(sick("loss", "link", "l0--s0", 5), **ways)
     assert names(roots.gather([elsewhere, before], ledger, "loss", T0 + 13 * S)[0]) == ["l1--s0", "l0--s0"]
+
+
+def test_what_is_told_stays_told_while_its_root_is_only_suspected() -> None:
+    """A link that loses a tenth is silent on many paths at once now and then, as if its switch were down."""
+    roots, ledger = made()
+    loss, switch = sick("loss", "link", "l0--s0", 1), sick("link-down", "switch", "s0", 2)
+    ledger.take("loss", [loss], T0 + 2 * S)
+    assert ledger.is_open("loss", loss.subject)
+    roots.gather([replace(switch, confirm_ns=S)], ledger, "silence", T0 + 2 * S)
+    own, explained = roots.gather([loss], ledger, "loss", T0 + 2 * S)
+    assert names(own) == ["l0--s0"] and not explained
+    ledger.take("silence", [switch], T0 + 3 * S)
+    own, explained = roots.gather([loss], ledger, "loss", T0 + 3 * S)
+    assert not own and explained[("loss", "link", "l0--s0")].subject.id == "s0"
+
+
+def test_silence_that_never_was_a_finding_explains_nothing_once_it_is_over() -> None:
+    roots, ledger = made()
+    loss, switch = sick("loss", "link", "l0--s0", 2), replace(sick("link-down", "switch", "s0", 2), confirm_ns=S)
+    roots.gather([switch], ledger, "silence", T0 + 2 * S)
+    assert roots.gather([loss], ledger, "loss", T0 + 2 * S)[1], "it may be down indeed"
+    own, explained = roots.gather([loss], ledger, "loss", T0 + 3 * S)
+    assert names(own) == ["l0--s0"] and not explained
