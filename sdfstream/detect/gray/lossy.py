@@ -32,6 +32,8 @@ _LEAST_EVENTS, _RECENT_EVENTS = 4, 16
 _REMEMBERED_NS = 64 * NS_PER_S
 """So long an element stands of which nothing clear was seen since its agents were late: as far as the windows reach."""
 _MOST_HARMED = 0.6
+_SURE = 0.9
+"""A direction at fault stays named while newer evidence holds it to be so likely."""
 
 
 @dataclass(slots=True, eq=False)
@@ -73,10 +75,17 @@ class LossySubject:
         """Take the newest word on directions and suspects, unless it is less clear, or by less evidence, than the last.
 
         A short window may have met one of two lossy directions only: it may add directions, the whole one drop some.
+        And few losses may all have met paths that come back over the other direction: what a short window was sure of
+        is in doubt again once the whole one is not.
         """
-        clear = found.direction_known >= self.location.direction_known
+        clear = found.direction_known >= self.location.direction_known or (whole and self._doubted(found))
         if clear and (whole or set(found.directions) >= set(self.location.directions)):
             self.location = found
+
+    def _doubted(self, found: Location) -> bool:
+        """Whether the direction of a cable that was held to be known is not so likely by newer evidence."""
+        likely = sum(p for name, p in found.suspects if name in self.location.directions)
+        return self.location.subject.type in ("link", "nic") and likely < _SURE
 
     def measure(self, counts: LossCounts, used: Ints, exposure: Floats, share: float, others: Floats) -> None:
         """Take the evidence of a window: exposure, others' events for each probe by session of `used`; −1: no share."""

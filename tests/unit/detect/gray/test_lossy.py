@@ -96,3 +96,18 @@ def test_an_element_that_loses_no_more_than_others_bring_shows_nothing() -> None
     assert not standing.shows(T0, -10.0)
     standing.measure(LossCounts(np.array([60]), np.array([9000])), used, np.ones(1), 0.006, np.full(1, 0.001))
     assert standing.shows(T0, -10.0)
+
+
+@pytest.mark.parametrize(
+    ("whole", "likely", "taken"),
+    [(True, 0.5, True), (True, 0.95, False), (False, 0.5, False)],
+    ids=("the whole window doubts it", "it does not", "a short window alone"),
+)
+def test_a_direction_that_a_short_window_was_sure_of_is_doubted_by_the_whole_one(
+    whole: bool, likely: float, taken: bool
+) -> None:
+    standing = lossy()
+    both = [("l0->s0", likely), ("s0->l0", 1 - likely)]
+    newer = Location(standing.location.subject, [d for d, _ in both], False, 0.05, np.array([0]), both, 1.0, ["both"])
+    standing.heed(newer, whole=whole)
+    assert standing.location.direction_known is not taken
