@@ -61,6 +61,8 @@ _EXPLAINED_AWAY, _OF_ITS_OWN = 4.0, 8.0
 """Nats that a standing element adds beside newer ones, and that it added without them: then they take its place."""
 _SHOWS = 0.5
 """An element stands while its evidence is at least so strong, as a share of what it took to name it."""
+_PERHAPS, _LATELY = 0.2, 0.75
+"""A path that crosses an element with this probability lost there what it lost since, if that is so much of it all."""
 _DRAINED_NS = 2 * NS_PER_S
 """A queue that has not been found for so long has drained: its finding is resolved, and its losses are known."""
 _Z_NORMAL, _SPREAD = 2.0, 1.25
@@ -90,8 +92,7 @@ class LossDetector:
     def detections(self, now: Instant) -> list[Detection]:
         """Elements that lose probes now; what sessions lose over a recent fault is its aftermath."""
         now_ns, sessions = now.now_ns, self.runs.sessions.count
-        everyone = np.arange(sessions)
-        self.runs.wipe(np.flatnonzero(self.recent.down(everyone, now_ns)))
+        self.runs.wipe(np.flatnonzero(self.recent.down(np.arange(sessions), now_ns)))
         for ring in self.runs.windows:
             ring.advance(now_ns)
         if not self.runs.windows[1].holds("events"):
@@ -312,10 +313,16 @@ class LossDetector:
                 del self.standing[subject], exposures[subject]
 
     def _begin_afresh(self, lossy: LossySubject) -> None:
-        """What the paths over an element lost so far is told: its own, and those that cross it the other way alone."""
-        n = self.runs.sessions.count
-        both = np.isin(self.cabling.element[:n], self._both_directions(lossy)) & (self.cabling.weight[:n] > 0.5)
-        self.runs.wipe(np.union1d(lossy.slots, np.flatnonzero(both.any(axis=(1, 2)))))
+        """What the paths over an element lost so far is told: its own, and those that cross it the other way alone.
+
+        So is what those lost since it began that may cross it: gray loss takes traces too, and leaves routes in doubt.
+        """
+        n, ring = self.runs.sessions.count, self.runs.windows[1]
+        over = np.isin(self.cabling.element[:n], self._both_directions(lossy))
+        surely = (over & (self.cabling.weight[:n] > 0.5)).any(axis=(1, 2))
+        lost, since = (ring.recent("events", x)[:n] for x in (BINS, min(BINS, max(1, lossy.bins_of(ring)))))
+        perhaps = (over & (self.cabling.weight[:n] >= _PERHAPS)).any(axis=(1, 2)) & (since > _LATELY * lost)
+        self.runs.wipe(np.union1d(lossy.slots, np.flatnonzero(surely | perhaps)))
 
     def _heed_queues(self, detections: list[Detection], now: Instant) -> None:
         """Drop what only a queue dropped, once the queue has gone; what goes on will be found by what it loses then.

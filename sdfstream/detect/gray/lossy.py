@@ -63,12 +63,13 @@ class LossySubject:
     def window(self, rings: tuple[RingBins, ...]) -> tuple[int, int]:
         """(ring, newest bins of it) that look back to the beginning."""
         for which, ring in enumerate(rings):
-            bins = self._bins(ring)
+            bins = self.bins_of(ring)
             if bins <= BINS:
                 return which, max(1, bins)
         return len(rings) - 1, BINS
 
-    def _bins(self, ring: RingBins) -> int:
+    def bins_of(self, ring: RingBins) -> int:
+        """How many of a ring's newest bins look back to the beginning."""
         return int(ring.now_bin - max(self.since_ns, self.resumed_ns) // ring.width_ns) + 1
 
     def heed(self, found: Location, *, whole: bool) -> None:
@@ -124,7 +125,7 @@ class LossySubject:
         that was measured last.
         """
         for ring in range(len(seen.rings)):
-            course = seen.over(self.slots, ring, min(BINS, max(1, self._bins(seen.rings[ring]))))
+            course = seen.over(self.slots, ring, min(BINS, max(1, self.bins_of(seen.rings[ring]))))
             if _ended(course, self.share, max(self.others, 1e-6), self.events / max(1, self.probes)):
                 return True
         return False
