@@ -244,6 +244,27 @@ def test_a_flow_that_the_kernel_does_not_let_go_costs_the_others_nothing_and_is_
     assert not space.elements.of
 
 
+def test_what_could_not_be_let_go_is_not_taken_from_the_next_flow_by_the_same_ports(
+    both: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qp = both.queue_pair("udp")
+    both.far.see({}, {("one", qp.qp): qp})
+    assert ready(both, qp).ok
+
+    def refused(commands: str) -> None:
+        raise UnavailableError("busy")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_Space, "must", lambda _, commands: refused(commands))
+        both.far.see({}, {})
+    assert both.far.counters.get("kernel", "let-go-failed") == 1
+    both.far.see({}, {("two", qp.qp): qp})
+    assert ready(both, qp).ok
+    both.far.answers(time.monotonic_ns())
+    [space] = both.far._spaces.values()
+    assert qp.qp in space.peers and any(name == "back" for name, _, _ in space.elements.of)
+
+
 def test_a_tcp_connection_is_moved_under_load_and_every_byte_arrives(namespaces: Namespaces) -> None:
     both = pair(namespaces)
     qp = both.queue_pair("tcp")

@@ -283,15 +283,18 @@ class KernelFlowActuator:
             self._unready(space, known)
             del space.peers[pair.qp]
 
+    def _leaves_no_more(self, end: str, pair: QueuePair) -> None:
+        """Another flow by the same ports: what it is given now must not be taken from it with what the old one had."""
+        same = [key for key, q in self._leaving.items() if key[0] == end and _tuple(q) == _tuple(pair)]
+        for key in same:
+            del self._leaving[key]
+
     def _move(self, request: ActuatorRequest) -> ActuatorAnswer:
         assert request.path is not None
         space, flow = self._space(request.qp.src), self._ends(request.qp)
         before = space.elements.of.get(("out", flow.suffix, flow.key), flow.source_port)
         space.change(kf.moved(flow, request.path))
-        # another flow by the same ports: what it is moved to now must not be taken from it with the old one's moves
-        self._leaving = {
-            key: q for key, q in self._leaving.items() if key[0] != "sent" or _tuple(q) != _tuple(request.qp)
-        }
+        self._leaves_no_more("sent", request.qp)
         return ActuatorAnswer(request.id, True, "", {"path": before}, {"path": request.path})
 
     def _peer(self, request: ActuatorRequest, now_ns: int) -> ActuatorAnswer:
@@ -299,6 +302,7 @@ class KernelFlowActuator:
         known = space.peers.get(request.qp.qp)
         if request.do == "undo":
             return self._forget(request, space, known, now_ns)
+        self._leaves_no_more("received", request.qp)
         if known is not None:
             gone = [p for p in known.paths if p not in request.paths]
             busy = [p for p in gone if now_ns - known.received_at_ns.get(p, now_ns - IDLE_NS) < IDLE_NS]
