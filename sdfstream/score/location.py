@@ -57,8 +57,9 @@ def locate(target: str, finding: Mapping[str, Any]) -> LocationMatch:
     return best
 
 
-AT_LINKS: frozenset[str] = frozenset({"ecmp-imbalance"})
-"""Kinds of fault whose target is a switch and whose trouble stands at some of its links: either locates it."""
+AT_LINKS: frozenset[str] = frozenset({"ecmp-imbalance", "miscabled"})
+"""Kinds of fault with more elements than their target, each of which locates it: the links of a switch at which its
+trouble stands, the cables of both NICs that are plugged into each other's leaf."""
 
 
 def located(fault: Mapping[str, Any], finding: Mapping[str, Any]) -> LocationMatch:

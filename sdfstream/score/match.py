@@ -73,6 +73,12 @@ RIGHT_KINDS: Final[dict[str, frozenset[str]]] = {
     "rocev1": frozenset({"qp-slow", "inband-mismatch"}),
     "clock-step": frozenset({"clock-faulty", "clock-unsynced", "clock-step"}),
     "agent-dead": frozenset({"agent-stale"}),
+    "agent-late": frozenset({"agent-stale", "agent-degraded"}),
+    "link-flap": frozenset({"link-flap"}),
+    "hash-loss": frozenset({"loss"}),
+    "mtu": frozenset({"mtu-mismatch"}),
+    "optic-degrading": frozenset({"loss", "port-errors"}),
+    "clock-faulty": frozenset({"clock-faulty", "clock-unsynced"}),
 }
 RELATED_KINDS: Final[dict[str, frozenset[str]]] = {
     # kind of fault: kinds of finding that follow from it
@@ -95,6 +101,12 @@ RELATED_KINDS: Final[dict[str, frozenset[str]]] = {
     "pfc-storm": frozenset({"ecn-marks", "path-down", "loss", "qp-slow", "nic-down"}),
     "slow-nic": frozenset({"ecn-marks", "loss", "qp-slow"}),
     "agent-dead": frozenset({"host-silent"}),
+    "agent-late": frozenset({"host-silent"}),
+    "link-flap": frozenset({"path-down", "loss", "host-silent", "qp-slow", *_DOWN}),
+    "hash-loss": frozenset({"path-down", "qp-slow", *_DOWN}),
+    "mtu": frozenset({"loss", "path-down", "qp-slow", *_DOWN}),
+    "optic-degrading": frozenset({"path-down", "qp-slow", *_DOWN}),
+    "clock-faulty": frozenset({"clock-step"}),
 }
 
 

@@ -16,9 +16,11 @@ from sdfstream.records.units import NS_PER_MS, NS_PER_S, Bools, Float64s, Int64s
 from sdfstream.twin import rows
 from sdfstream.twin.liveness import NAMES, Watch
 from sdfstream.twin.probing import ExchangeBlock, ProbeMesh
+from sdfstream.twin.queues import MTU_BITS, Cell
 
 if TYPE_CHECKING:
     from sdfstream.twin.clocks import Clocks
+    from sdfstream.twin.conditions import Conditions
 
 _COMPLETE_EVERY: Final = 10
 """Heartbeats, one a second, from one complete list of paths to the next."""
@@ -70,6 +72,8 @@ class Agents:
         n = len(fabric.nics)
         self._held: list[ExchangeBlock] = []
         self._bytes, self._pauses = np.zeros((2, n)), np.zeros((2, n))
+        self._errors = np.zeros(n)
+        """Packets that came in with bit errors."""
         self._edges, self._states = np.zeros(n, np.int64), ["up"] * n
 
     def name(self, session: int) -> tuple[str, str, int, int]:
@@ -88,7 +92,7 @@ class Agents:
         """Rows that are complete by the end of each host's block; the others wait for their answer or time-out."""
         s = self.sessions
         every = ExchangeBlock.joined([*self._held, made]) if self._held else made
-        ready = np.where(every.answered, every.t4, every.t1 + s.timeout_ns)
+        ready = np.where(every.answered, every.t4, every.t1 + s.timeout_ns[every.session])
         done = ready <= until_ns + self.phase_ns[s.src_host[every.session]]
         self._held = []
         if not done.all():
@@ -127,8 +131,9 @@ class Agents:
             "t3_ns": e.t3 + far_ns,
             "t4_ns": e.t4 + own_ns,
             "dscp_sent": np.full(n, s.spec.dscp, np.uint8),
-            "dscp_fwd": np.full(n, s.spec.dscp, np.uint8),
-            "dscp_rev": np.full(n, s.spec.dscp, np.uint8),
+            "dscp_fwd": np.where(e.rewritten_fwd, 0, s.spec.dscp),
+            "dscp_rev": np.where(e.rewritten_rev, 0, s.spec.dscp),
+            "size_bytes": s.size_bytes[e.session],
             "ce_fwd": e.ce_fwd,
             "ce_rev": e.ce_rev,
         }
@@ -170,7 +175,7 @@ class Agents:
             found = found[len(now) :]
 
     def _entry(self, session: int, role: str, state: int, at_ns: int, last_ns: int, host: int) -> dict[str, Any]:
-        each = self.sessions.interval_ns
+        each = int(self.sessions.interval_ns[session])
         missed = (at_ns - last_ns) // each if NAMES[state] == "silent" else 0
         since = self.clocks.shown(host, last_ns, self.start_ns)
         return rows.path_change(self.name(session), role, NAMES[state], since, each, int(missed))
@@ -200,16 +205,20 @@ class Agents:
 
     # -- traces -----------------------------------------------------------------------------------------------------
 
-    def trace(self, numbers: list[int], at_ns: int, dead_links: set[int], silent: Bools) -> None:
-        """Trace sessions' routes both ways, a millisecond apart; what crosses a dead direction finds nothing."""
+    def trace(self, numbers: list[int], at_ns: int, now: Conditions) -> None:
+        """Trace sessions' routes both ways, a millisecond apart; what is dropped on its route finds nothing."""
         s, table = self.sessions, self.sessions.tables[-1]
-        spray = table.fwd.shape[0]
+        spray, silent = table.fwd.shape[0], now.down | now.mute
+        dropping = set(np.flatnonzero(now.loss >= 1).tolist()) | now.hashed.keys()
         for turn, k in enumerate(numbers):
-            for direction, routes, by in (("fwd", table.fwd, s.src_host), ("rev", table.rev, s.dst_host)):
+            for direction, routes, by, flows in (
+                ("fwd", table.fwd, s.src_host, s.flow_fwd),
+                ("rev", table.rev, s.dst_host, s.flow_rev),
+            ):
                 host = int(by[k])
                 choice = int(self.outbox.rng.integers(spray)) if spray > 1 else 0
                 route = [x for x in routes[choice, k].tolist() if x != self.fabric.links]
-                if silent[host] or dead_links.intersection(route):
+                if silent[host] or any(now.stops(x, flows[k]) for x in dropping.intersection(route)):
                     continue
                 when_ns = at_ns + turn * NS_PER_MS // 4
                 hops = [self.fabric.address(x) for x in route[:-1]]
@@ -221,13 +230,16 @@ class Agents:
 
     # -- ports ------------------------------------------------------------------------------------------------------
 
-    def count(self, busy: Float64s, paused: Float64s, stuck: Bools, seconds: float) -> None:
-        """Add a cell to the counters of all NICs: `busy`, `paused`, `stuck` per link direction."""
+    def count(self, cell: Cell, seconds: float) -> None:
+        """Add a cell to the counters of all NICs."""
         n = len(self.fabric.nics)
         out, into = np.arange(0, 2 * n, 2), np.arange(1, 2 * n, 2)
         per = self.fabric.spec.gbps * 1e9 / 8 * seconds
-        self._bytes += np.array([busy[into], busy[out]]) * per
-        self._pauses += np.array([paused[out], stuck[into]]) * 3000 * seconds  # pause frames are renewed at this rate
+        self._bytes += np.array([cell.busy[into], cell.busy[out]]) * per
+        pauses = np.array([cell.paused[out], cell.now.stuck[into]])
+        self._pauses += pauses * 3000 * seconds  # pause frames are renewed at this rate
+        for link in cell.now.corrupting.intersection(into.tolist()):
+            self._errors[link // 2] += cell.now.loss[link] * cell.busy[link] * per / (MTU_BITS / 8)
 
     def read_ports(self, begin_ns: int, until_ns: int, states: dict[int, str], silent: Bools, late_s: Float64s) -> None:
         """Once a second the rows of every host's NICs."""
@@ -256,8 +268,8 @@ class Agents:
                     "tx_bytes": self._bytes[1][mine].astype(np.uint64),
                     "rx_pause": self._pauses[0][mine].astype(np.uint64),
                     "tx_pause": self._pauses[1][mine].astype(np.uint64),
-                    **dict.fromkeys(("rx_errors", "tx_errors", "symbol_errors"), np.zeros(rails, np.uint64)),
-                    **dict.fromkeys(("rx_discards", "tx_discards"), np.zeros(rails, np.uint64)),
+                    **dict.fromkeys(("rx_errors", "symbol_errors"), self._errors[mine].astype(np.uint64)),
+                    **dict.fromkeys(("tx_errors", "rx_discards", "tx_discards"), np.zeros(rails, np.uint64)),
                 },
             )
             self.outbox.put(at_ns, PORT, name, body, float(late_s[host]))

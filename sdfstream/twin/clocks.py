@@ -1,4 +1,4 @@
-"""The clocks of all hosts as one table: offset, skew, thermal drift and steps, read for many stamps at once."""
+"""The clocks of all hosts as one table: offset, skew, thermal drift and faults, read for many stamps at once."""
 
 from __future__ import annotations
 
@@ -40,6 +40,12 @@ class Clocks:
         self.steps = [
             (hosts.index(f.target), f.spec.at, f.value("us") * 1e3) for f in faults if f.spec.kind == "clock-step"
         ]
+        self.drifts = [
+            (hosts.index(f.target), f.spec.at, min(f.end_s, seconds), f.value("us") * 1e3)
+            for f in faults
+            if f.spec.kind == "clock-faulty"
+        ]
+        """Host, from, to (s), and how many ns a second its clock runs off meanwhile; what it has gained it retains."""
 
     def offset(self, host: Int64s, true_ns: Int64s) -> Float64s:
         """(n,) ns by which each host's clock is ahead at true times since the start."""
@@ -49,6 +55,8 @@ class Clocks:
         found += self._knots.ravel()[host * self._knots.shape[1] + second]
         for number, at_s, ns in self.steps:
             found += ns * ((host == number) & (true_ns >= at_s * 1e9))
+        for number, from_s, to_s, ns in self.drifts:
+            found += ns * ((host == number) * (np.clip(true_ns * 1e-9, from_s, to_s) - from_s))
         return found
 
     def shown(self, host: int, true_ns: int, start_ns: int) -> int:
@@ -57,6 +65,11 @@ class Clocks:
         ns: float = self._knots.item(host, second)
         ns += self._slopes.item(host, second) * ((true_ns - second * 1_000_000_000) * 1e-9)
         ns += sum(step_ns for number, at_s, step_ns in self.steps if host == number and true_ns >= at_s * 1e9)
+        ns += sum(
+            each_ns * (min(max(true_ns * 1e-9, from_s), to_s) - from_s)
+            for number, from_s, to_s, each_ns in self.drifts
+            if host == number
+        )
         return start_ns + true_ns + round(ns)
 
     def truth(self, start_ns: int) -> list[dict[str, Any]]:
@@ -66,6 +79,7 @@ class Clocks:
             stepped = [at_s for host, at_s, _ in self.steps if host == number]
             ns = np.arange(self._slopes.shape[1], dtype=np.int64) * 1_000_000_000
             turns = [round(at_s * 1e9) - side for at_s in stepped for side in (1, 0)]
+            turns += [round(at_s * 1e9) for host, *ends, _ in self.drifts if host == number for at_s in ends]
             at: npt.NDArray[np.int64] = np.unique(np.concatenate([ns, np.array(turns, np.int64)]))
             for t, offset in zip(at.tolist(), self.offset(np.full(at.size, number), at).tolist(), strict=True):
                 lines.append({"clock": name, "at_ns": start_ns + t, "offset_ns": offset})

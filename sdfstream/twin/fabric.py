@@ -60,6 +60,8 @@ class TwinFabric:
 
     spec: FabricShape
     seed: int = 0
+    swapped: tuple[tuple[int, int], ...] = ()
+    """Pairs of NICs that are plugged into each other's leaf; what is declared does not know of it."""
     names: list[str] = field(default_factory=list)
     """Link directions, ``a->b``, by number."""
 
@@ -72,6 +74,9 @@ class TwinFabric:
         groups = s.leaves // s.rails if s.kind == "rail" else s.leaves
         group = np.arange(s.hosts) * groups // s.hosts
         self.leaf_of = group[self.host_of] * s.rails + self.rail_of if s.kind == "rail" else group[self.host_of]
+        self.planned_leaf_of = self.leaf_of.copy()
+        for a, b in self.swapped:
+            self.leaf_of[[a, b]] = self.leaf_of[[b, a]]
         self.leaves = [f"l{i}" for i in range(s.leaves)]
         self.pod_of = np.arange(s.leaves) * s.pods // s.leaves if s.kind == "three-tier" else np.zeros(s.leaves, int)
         self.middles = (
@@ -238,10 +243,12 @@ class TwinFabric:
         return f"{first}.{second + cable // 32768}.{cable // 128 % 256}.{2 * (cable % 128) + side}"
 
     def declared(self) -> dict[str, Any]:
-        """Data of the declared topology."""
+        """Data of the declared topology: the cables as planned."""
         links = []
         for number in range(0, self.links, 2):
             a, b = self.names[number].split("->")
+            if number < 2 * len(self.nics):
+                b = self.leaves[int(self.planned_leaf_of[number // 2])]
             links.append(
                 {
                     "id": "--".join(sorted((a, b))),

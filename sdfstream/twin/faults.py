@@ -1,21 +1,22 @@
-"""What goes wrong in a twin, when, and what it does to links, hosts, clocks and agents.
+"""The faults of a scenario: when each holds, its target, its line of truth.
 
 A fault is drawn once (`draw`: its target), then asked at every cell of time (`TwinFault.act`). Events that nobody
-should be woken for (`BENIGN`) are drawn and written to the truth alike.
+should be woken for (`BENIGN`) are drawn and written to the truth alike. What the kinds do: `fault_kinds`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sdfstream.errors import ConfigError
 from sdfstream.records.units import Float64s
+from sdfstream.twin.conditions import Conditions
 from sdfstream.twin.fabric import TwinFabric
+from sdfstream.twin.fault_kinds import BENIGN, KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,57 +42,11 @@ class FaultSpec:
     up_s: float | None = None
     """Of what comes and goes: for so long each time."""
     us: float | None = None
-    """Of a clock's step, or of a delay."""
+    """Of a clock's step, of its drift each second, or of a delay."""
+    octets: int | None = None
+    """Largest IP packet that a link passes."""
     senders: int = 8
     """Of an incast or a burst."""
-
-
-@dataclass(slots=True)
-class Conditions:
-    """What holds during one cell of time; `links` + 1 values each (the last stands for no link), or one per host."""
-
-    loss: Float64s
-    """Share of packets lost on the link direction, 0..1."""
-    capacity: Float64s
-    """Share of the speed that is left."""
-    cross: Float64s
-    """Unresponsive traffic besides, as a share of the speed."""
-    thresholds: Float64s
-    """ECN thresholds are this many times what they should be."""
-    stuck: npt.NDArray[np.bool_]
-    """Directions whose far end sends pause frames without end."""
-    down: npt.NDArray[np.bool_]
-    """(hosts,) the host sends, answers and publishes nothing."""
-    mute: npt.NDArray[np.bool_]
-    """(hosts,) the agent publishes nothing; its reflector goes on."""
-    busy: npt.NDArray[np.bool_]
-    """(hosts,) the processor is taken by others."""
-    late_s: Float64s
-    """(hosts,) what the agent publishes enters the bus so much later."""
-    incasts: list[tuple[int, int]] = field(default_factory=list)
-    """(receiving NIC, senders)."""
-    surge: float = 1.0
-    """Factor on the background's demand."""
-    inband_us: float = 0.0
-    """Queue pairs' packets take so much longer than probes."""
-    away: set[int] = field(default_factory=set)
-    """Directions that switches send nothing over."""
-    salts: dict[str, int] = field(default_factory=dict)
-    """Switches that hash anew."""
-    polarised: dict[str, float] = field(default_factory=dict)
-    """Switches whose hash gives this share of all flows the same value."""
-    ports: dict[int, str] = field(default_factory=dict)
-    """NIC to the state of its port."""
-
-
-def calm(fabric: TwinFabric) -> Conditions:
-    """Nothing is wrong."""
-    n, h = fabric.links + 1, len(fabric.hosts)
-    zeros = np.zeros
-    return Conditions(
-        zeros(n), np.ones(n), zeros(n), np.ones(n), zeros(n, bool), zeros(h, bool), zeros(h, bool), zeros(h, bool),
-        zeros(h),
-    )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -131,7 +86,7 @@ class TwinFault:
     def truth(self, start_ns: int, seconds: float, names: Sequence[str] = ()) -> dict[str, Any]:
         """The line of ``truth/faults.jsonl``; instants in true time."""
         parameters = {
-            name: getattr(self.spec, name) for name in ("share", "reroute_s", "every_s", "up_s", "us")
+            name: getattr(self.spec, name) for name in ("share", "reroute_s", "every_s", "up_s", "us", "octets")
         }  # fmt: skip
         ends = self.end_s < seconds
         return {
@@ -147,118 +102,30 @@ class TwinFault:
         }
 
 
-def _lose(fault: TwinFault, _: float, now: Conditions, __: TwinFabric) -> None:
-    now.loss[fault.links] = np.maximum(now.loss[fault.links], fault.value("share"))
+def swapped(
+    specs: tuple[FaultSpec, ...], fabric: TwinFabric, rng: np.random.Generator, file: str
+) -> tuple[tuple[int, int], ...]:
+    """Pairs of NICs, one a fault of swapped cables: the first as the fault says, the other of its rail, another leaf.
 
-
-def _cut(fault: TwinFault, at_s: float, now: Conditions, fabric: TwinFabric) -> None:
-    now.loss[fault.links] = 1.0
-    if fault.target in fabric.nics and fault.direction == "both":
-        now.ports[fabric.nics.index(fault.target)] = "down"
-    if fault.spec.reroute_s is not None and at_s >= fault.spec.at + fault.spec.reroute_s:
-        now.away |= {k ^ side for k in fault.links for side in (0, 1)}
-
-
-def _host_down(fault: TwinFault, _: float, now: Conditions, fabric: TwinFabric) -> None:
-    now.loss[fault.links] = 1.0
-    now.down[fabric.hosts.index(fault.target)] = True
-
-
-def _cross(fault: TwinFault, _: float, now: Conditions, __: TwinFabric) -> None:
-    now.cross[fault.links] += fault.value("share")
-
-
-def _incast(fault: TwinFault, _: float, now: Conditions, fabric: TwinFabric) -> None:
-    now.incasts.append((fabric.nics.index(fault.target), fault.spec.senders))
-
-
-def _stick(fault: TwinFault, _: float, now: Conditions, __: TwinFabric) -> None:
-    now.stuck[fault.links] = True
-    now.capacity[fault.links] = fault.value("share")
-
-
-def _slow(fault: TwinFault, _: float, now: Conditions, __: TwinFabric) -> None:
-    now.capacity[fault.links] = fault.value("share")
-
-
-def _mistune(fault: TwinFault, _: float, now: Conditions, __: TwinFabric) -> None:
-    """Traffic besides shows it: thresholds too high need a queue, of those too low a link that is in use is enough."""
-    now.thresholds[fault.links] = fault.value("share")
-    now.cross[fault.links] += 1.1 if fault.value("share") > 1 else 0.4
-
-
-def _inband(fault: TwinFault, _: float, now: Conditions, __: TwinFabric) -> None:
-    now.inband_us = fault.value("us")
-
-
-def _nothing(_: TwinFault, __: float, ___: Conditions, ____: TwinFabric) -> None:
-    """Acts elsewhere: a clock's step is part of the clock."""
-
-
-def _mute(fault: TwinFault, _: float, now: Conditions, fabric: TwinFabric) -> None:
-    now.mute[fabric.hosts.index(fault.target)] = True
-
-
-def _late(fault: TwinFault, _: float, now: Conditions, fabric: TwinFabric) -> None:
-    now.late_s[fabric.hosts.index(fault.target)] = fault.value("us") / 1e6
-
-
-def _busy(fault: TwinFault, _: float, now: Conditions, fabric: TwinFabric) -> None:
-    now.busy[fabric.hosts.index(fault.target)] = True
-
-
-def _rehash(fault: TwinFault, _: float, now: Conditions, __: TwinFabric) -> None:
-    now.salts[fault.target] = 1
-
-
-def _polarise(fault: TwinFault, _: float, now: Conditions, __: TwinFabric) -> None:
-    now.polarised[fault.target] = fault.value("share")
-
-
-def _surge(fault: TwinFault, _: float, now: Conditions, __: TwinFabric) -> None:
-    now.surge = fault.value("share")
-
-
-@dataclass(frozen=True, slots=True)
-class FaultKind:
-    """A kind of fault: what it happens to, what it does, and its parameters where a scenario gives none."""
-
-    about: str
-    on: str
-    """link, nic, inbound (a NIC's own ingress), host, switch, leaf, hashing leaf (its links are
-    the uplink that its flows crowd on), job or fabric."""
-    act: Callable[[TwinFault, float, Conditions, TwinFabric], None]
-    benign: bool = False
-    share: float = 1.0
-    us: float = 0.0
-    every_s: float = 0.0
-    up_s: float = 0.0
-
-
-KINDS: Final[Mapping[str, FaultKind]] = {
-    "nic-down": FaultKind("a NIC passes nothing, its port loses its carrier", "nic", _cut),
-    "host-down": FaultKind("a host is dead, its agent with it", "host", _host_down),
-    "link-down": FaultKind("a fabric link passes nothing; healed by rerouting where reroute_s says so", "link", _cut),
-    "switch-down": FaultKind("a switch passes nothing", "switch", _cut),
-    "flap": FaultKind("a NIC's cable goes down and comes back", "nic", _cut, every_s=2.0, up_s=0.6),
-    "gray-loss": FaultKind("a link loses a share of what crosses it", "link", _lose, share=0.02),
-    "congested-link": FaultKind("unresponsive traffic takes a link", "link", _cross, share=1.1),
-    "incast": FaultKind("many senders, one receiver, for as long as the fault lasts", "inbound", _incast),
-    "bursts": FaultKind("an incast of 200 ms every 30 s", "inbound", _incast, every_s=30.0, up_s=0.2),
-    "pfc-storm": FaultKind("a NIC sends pause frames without end; pauses spread", "inbound", _stick, share=0.02),
-    "slow-nic": FaultKind("a NIC moves its data at a share of its speed", "nic", _slow, share=0.1),
-    "ecn-mistuned": FaultKind("a congested link marks far too late", "link", _mistune, share=20.0),
-    "ecn-early": FaultKind("a link marks packets that hardly waited", "link", _mistune, share=0.001),
-    "ecmp-imbalance": FaultKind("a leaf hashes most flows to one uplink", "hashing leaf", _polarise, share=0.8),
-    "rocev1": FaultKind("queue pairs take RoCEv1: 250 µs in band, 10 µs for probes", "job", _inband, us=240.0),
-    "clock-step": FaultKind("a host's clock steps", "host", _nothing, us=250.0),
-    "agent-dead": FaultKind("an agent publishes nothing more; its reflector answers", "host", _mute),
-    "agent-late": FaultKind("what an agent publishes comes late", "host", _late, us=2e6),
-    "reroute": FaultKind("a leaf hashes its flows anew", "leaf", _rehash, benign=True),
-    "load-surge": FaultKind("planned load: all flows ask for more", "fabric", _surge, benign=True, share=2.0),
-    "busy-cpu": FaultKind("a host's processors are taken by others", "host", _busy, benign=True),
-}
-BENIGN: Final = frozenset(name for name, kind in KINDS.items() if kind.benign)
+    Raises
+    ------
+    ConfigError
+        The fabric has no such NIC, or none to swap with.
+    """
+    made: list[tuple[int, int]] = []
+    for i, spec in enumerate(specs):
+        if KINDS[spec.kind].on != "cables":
+            continue
+        if spec.target not in ("random", *fabric.nics):
+            raise ConfigError(f"{file}: faults[{i}].target: the fabric has no NIC '{spec.target}'")
+        nics = len(fabric.nics)
+        first = int(rng.integers(nics)) if spec.target == "random" else fabric.nics.index(spec.target)
+        fair = (fabric.rail_of == fabric.rail_of[first]) & (fabric.leaf_of != fabric.leaf_of[first])
+        fair[[nic for pair in made for nic in pair]] = False
+        if not fair.any() or any(first in pair for pair in made):
+            raise ConfigError(f"{file}: faults[{i}]: no other leaf has a NIC to swap cables with")
+        made.append((first, int(rng.choice(np.flatnonzero(fair)))))
+    return tuple(made)
 
 
 def draw(
@@ -278,15 +145,18 @@ def draw(
         A target is none of the fabric's.
     """
     made = []
+    pairs = iter(fabric.swapped)
     for i, spec in enumerate(specs):
-        target = spec.target if spec.target != "random" else _random_target(KINDS[spec.kind].on, fabric, crossed, rng)
+        on = KINDS[spec.kind].on
+        if on == "cables":
+            target = fabric.nics[next(pairs)[0]]
+        else:
+            target = spec.target if spec.target != "random" else _random_target(on, fabric, crossed, rng)
         direction = spec.direction if spec.direction != "random" else ("fwd", "rev")[int(rng.integers(2))]
         try:
-            links = _links(KINDS[spec.kind].on, target, direction, fabric)
+            links = _links(on, target, direction, fabric)
         except (KeyError, ValueError):
-            raise ConfigError(
-                f"{file}: faults[{i}].target: the fabric has no {KINDS[spec.kind].on} '{target}'"
-            ) from None
+            raise ConfigError(f"{file}: faults[{i}].target: the fabric has no {on} '{target}'") from None
         end_s = float("inf") if spec.lasts is None else spec.at + spec.lasts
         made.append(TwinFault(f"f{i}", spec, target, direction, links, end_s))
     return made
@@ -298,7 +168,8 @@ def _random_target(on: str, fabric: TwinFabric, crossed: Float64s, rng: np.rando
             k for k in range(0, fabric.links, 2) if "/" not in fabric.names[k] and min(crossed[k], crossed[k + 1]) > 0
         ]
         busy = [k for k in fair if min(crossed[k], crossed[k + 1]) >= np.median([crossed[j] for j in fair])]
-        return fabric.names[int(rng.choice(busy))].replace("->", "--") if busy else fabric.names[0]
+        chosen = busy or fair
+        return fabric.names[int(rng.choice(chosen))].replace("->", "--") if chosen else fabric.names[0]
     pool = {
         "nic": fabric.nics, "inbound": fabric.nics, "host": fabric.hosts, "leaf": fabric.leaves,
         "hashing leaf": fabric.leaves, "switch": fabric.tops,
@@ -311,6 +182,9 @@ def _links(on: str, target: str, direction: str, fabric: TwinFabric) -> list[int
         return fabric.directions(target, direction)
     if on == "inbound":
         return fabric.directions(target, "rev")
+    if on == "cables":
+        pair = next(pair for pair in fabric.swapped if fabric.nics[pair[0]] == target)
+        return [k for nic in pair for k in fabric.directions(fabric.nics[nic])]
     if on in ("fabric", "job"):
         return []
     if on == "hashing leaf":

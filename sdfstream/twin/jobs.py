@@ -13,6 +13,7 @@ from sdfstream.records.message import Event
 from sdfstream.records.topics import JOB, QP
 from sdfstream.records.units import NS_PER_MS, NS_PER_S, Bools, Float64s, Int64s
 from sdfstream.twin.agents import Agents
+from sdfstream.twin.conditions import is_hit
 from sdfstream.twin.load import FluidFlows, PlacedJob
 from sdfstream.twin.queues import Cell
 
@@ -71,25 +72,26 @@ class TwinJobs:
             fabric.address(2 * dst + 1), pair_port(flow), QP_PORT, transport="rocev2",
         )  # fmt: skip
 
-    def chunks(self, cell: Cell, asked: Float64s, routes: Int64s, at_ns: int, inband_us: float, silent: Bools) -> None:
+    def chunks(self, cell: Cell, asked: Float64s, routes: Int64s, at_ns: int, silent: Bools) -> None:
         """A chunk of every queue pair that moves data at `at_ns`."""
         fabric = self.agents.fabric
         for job in self.load.jobs:
-            lost = 1 - np.prod(1 - cell.loss[routes[job.flows]], axis=1)
+            lost = 1 - np.prod(1 - cell.now.loss[routes[job.flows]], axis=1)
+            for link, share in cell.now.hashed.items():
+                lost[is_hit(self.load.hashes[job.flows], link, share) & (routes[job.flows] == link).any(axis=1)] = 1.0
             moving = job.flows[(asked[job.flows] > 0) & (cell.got[job.flows] > 0) & (lost < 0.5)]
             host = fabric.host_of[self.load.src[moving]]
             moving = moving[~silent[host]]
             for number in np.unique(fabric.host_of[self.load.src[moving]]).tolist():
                 mine = moving[fabric.host_of[self.load.src[moving]] == number]
-                self._rows(job, mine, cell, asked, routes, at_ns, inband_us, number)
+                self._rows(job, mine, cell, asked, routes, at_ns, number)
 
     def _rows(
-        self, job: PlacedJob, flows: Int64s, cell: Cell, asked: Float64s, routes: Int64s, at_ns: int, inband_us: float,
-        host: int,
+        self, job: PlacedJob, flows: Int64s, cell: Cell, asked: Float64s, routes: Int64s, at_ns: int, host: int
     ) -> None:  # fmt: skip
         agents, n = self.agents, flows.size
         pairs = [self.pair(job, k) for k in flows.tolist()]
-        delay = fabric_delay(agents, cell, routes[flows]) + inband_us * 1e3 + self.rng.exponential(800.0, n)
+        delay = fabric_delay(agents, cell, routes[flows]) + cell.now.inband_us * 1e3 + self.rng.exponential(800.0, n)
         size = asked[flows] / 8 * _CHUNK_S
         lasts = size * 8 / np.maximum(cell.got[flows], 1e3) * 1e9 * self.rng.uniform(0.97, 1.03, n)
         far = agents.fabric.host_of[self.load.dst[flows]]
@@ -125,4 +127,6 @@ def fabric_delay(agents: Agents, cell: Cell, routes: Int64s) -> Float64s:
     """(n,) ns that a packet takes over each route."""
     fixed = agents.fabric.fixed_ns[routes].sum(axis=1)
     total: Float64s = fixed + (cell.delay_ns + cell.random_ns)[routes].sum(axis=1) + 2_000.0
+    for link, us in cell.now.longer_us.items():
+        total += us * 1e3 * (routes == link).any(axis=1)
     return total

@@ -26,7 +26,7 @@ class StateChanges(NamedTuple):
 class Watch:
     """One role of all sessions: when a packet came last, and whether its path is silent."""
 
-    def __init__(self, first_ns: Int64s, limit_ns: int) -> None:
+    def __init__(self, first_ns: Int64s, limit_ns: Int64s) -> None:
         self.last_ns, self.limit_ns = first_ns.copy(), limit_ns
         self.state = np.full(first_ns.size, ALIVE, np.int8)
 

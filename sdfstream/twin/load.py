@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sdfstream.records.units import Float64s, Int64s
+from sdfstream.twin.conditions import Conditions
 from sdfstream.twin.fabric import TwinFabric, mixed
-from sdfstream.twin.faults import Conditions
 
 if TYPE_CHECKING:
     from sdfstream.twin.scenario import PlannedJob, TwinScenario

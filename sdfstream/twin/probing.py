@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,13 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.records.units import NS_PER_MS, NS_PER_S, Bools, Float64s, Int64s
+from sdfstream.twin.conditions import is_hit
 from sdfstream.twin.fabric import HOPS, TwinFabric, mixed
 from sdfstream.twin.queues import CELL_NS, Cell
+from sdfstream.twin.rows import PROBE_BYTES
 
 if TYPE_CHECKING:
     from sdfstream.twin.scenario import ProbeSpec
 
 FIRST_PORT: Final = 50_000
+LARGE_PORT: Final = 49_151
+"""Source port of the session of large packets."""
 _SENDER_PORT, _REFLECTOR_PORT = 862, 863
 HOST_NS: Final = 8_000.0
 """Fixed delay between stamp and wire, both hosts together."""
@@ -44,6 +48,9 @@ class ExchangeBlock:
     answered: Bools
     ce_fwd: Bools
     ce_rev: Bools
+    rewritten_fwd: Bools
+    """The probe arrived with DSCP 0 instead of its own."""
+    rewritten_rev: Bools
 
     def take(self, rows: Any) -> ExchangeBlock:
         """Some of them."""
@@ -76,14 +83,19 @@ class ProbeMesh:
         shift = np.array([1 + rng.permutation(hosts - 1)[:peers] for _ in fabric.nics])
         nic = np.arange(len(fabric.nics))
         to = ((fabric.host_of[nic][:, None] + shift) % hosts) * rails + fabric.rail_of[nic][:, None]
-        self.src = np.repeat(nic, peers * spec.ports)
-        self.dst = np.repeat(to.ravel(), spec.ports)
-        self.port = np.tile(np.arange(FIRST_PORT, FIRST_PORT + spec.ports), self.src.size // spec.ports)
+        ports = [*range(FIRST_PORT, FIRST_PORT + spec.ports), *([LARGE_PORT] if spec.large_hz else [])]
+        self.src = np.repeat(nic, peers * len(ports))
+        self.dst = np.repeat(to.ravel(), len(ports))
+        self.port = np.tile(ports, self.src.size // len(ports))
         self.src_host, self.dst_host = fabric.host_of[self.src], fabric.host_of[self.dst]
-        self.interval_ns = round(NS_PER_S / spec.hz)
-        self.first_ns = rng.integers(0, self.interval_ns, self.src.size) + 100 * NS_PER_MS
-        self.limit_ns = max(spec.liveness_ms * NS_PER_MS, 3 * self.interval_ns)
-        self.timeout_ns = min(NS_PER_S, 5 * self.interval_ns)
+        large, self.common_ns = self.port == LARGE_PORT, round(NS_PER_S / spec.hz)
+        self.size_bytes = np.where(large, spec.large_bytes, PROBE_BYTES)
+        self.interval_ns = np.where(large, round(NS_PER_S / (spec.large_hz or spec.hz)), self.common_ns)
+        """Of each session; `common_ns` of those of small packets."""
+        first = self.stretched(rng.integers(0, self.common_ns, self.src.size), slice(None))
+        self.first_ns = first + 100 * NS_PER_MS
+        self.limit_ns = np.maximum(spec.liveness_ms * NS_PER_MS, 3 * self.interval_ns)
+        self.timeout_ns = np.minimum(NS_PER_S, 5 * self.interval_ns)
         self.flow_fwd = mixed(self.src, self.dst, self.port, _SENDER_PORT)
         self.flow_rev = mixed(self.dst, self.src, self.port, _REFLECTOR_PORT)
         self.starts = np.searchsorted(self.src_host, np.arange(hosts + 1))
@@ -95,6 +107,11 @@ class ProbeMesh:
 
     def __len__(self) -> int:
         return int(self.src.size)
+
+    def stretched(self, ns: Int64s, sessions: Any) -> Int64s:
+        """Times within the common interval as times within the interval of each of `sessions`."""
+        made: Int64s = (ns * (self.interval_ns[sessions] / self.common_ns)).astype(np.int64)
+        return made
 
     def reroute(self, since_ns: int, dead: Sequence[int]) -> Int64s:
         """Choose all routes anew; returns the sessions whose routes changed (of sprayed ones none is known)."""
@@ -139,11 +156,11 @@ class Prober:
         session = np.repeat(np.arange(len(s)), count)
         offset = np.cumsum(count) - count
         seq = np.arange(session.size) + np.repeat(low - offset, count)
-        jitter = self.rng.integers(0, max(each // 20, 1), session.size)
-        t1 = s.first_ns[session] + seq * each + jitter
+        jitter = s.stretched(self.rng.integers(0, max(s.common_ns // 20, 1), session.size), session)
+        t1 = s.first_ns[session] + seq * each[session] + jitter
         fabric = CellsTable(cells, first_cell)
-        ok_f, d_f, ce_f = self._cross(session, t1, fabric, back=False)
-        ok_r, d_r, ce_r = self._cross(session, t1, fabric, back=True)
+        ok_f, d_f, ce_f, zero_f = self._cross(session, t1, fabric, back=False)
+        ok_r, d_r, ce_r, zero_r = self._cross(session, t1, fabric, back=True)
         turn: Any = TURN_NS
         if busy.any():
             d_f, d_r, turn = self._starve(session, busy, d_f, d_r)
@@ -151,7 +168,8 @@ class Prober:
             ok_f &= ~down[s.dst_host[session]]
         t2 = t1 + d_f.astype(np.int64)
         t3 = t2 + turn
-        return ExchangeBlock(session, seq, t1, t2, t3, t3 + d_r.astype(np.int64), ok_f, ok_f & ok_r, ce_f, ce_r)
+        t4, ok = t3 + d_r.astype(np.int64), ok_f & ok_r
+        return ExchangeBlock(session, seq, t1, t2, t3, t4, ok_f, ok, ce_f, ce_r, zero_f, zero_r)
 
     def _starve(self, session: Int64s, busy: Bools, d_f: Float32s, d_r: Float32s) -> tuple[Float32s, Float32s, Int64s]:
         n, s = session.size, self.sessions
@@ -165,8 +183,10 @@ class Prober:
         turn = TURN_NS + (busy[s.dst_host[session]] * self.rng.exponential(_BUSY_TURN_NS, n)).astype(np.int64)
         return d_f + waits[0], d_r + waits[1], turn
 
-    def _cross(self, session: Int64s, t1: Int64s, cells: CellsTable, *, back: bool) -> tuple[Bools, Float32s, Bools]:
-        """(arrives, delay ns, marked) of packets sent at `t1`."""
+    def _cross(
+        self, session: Int64s, t1: Int64s, cells: CellsTable, *, back: bool
+    ) -> tuple[Bools, Float32s, Bools, Bools]:
+        """(arrives, delay ns, marked, DSCP rewritten) of packets sent at `t1`."""
         n, rng, tables = session.size, self.rng, self.sessions.tables
         since = np.array([t.since_ns for t in tables[1:]])
         version = (
@@ -177,6 +197,9 @@ class Prober:
         delay = np.exp(np.float32(0.5) * rng.standard_normal(n, np.float32))
         delay *= np.float32(self.sessions.spec.noise_us * 1e3)
         delay += fixed
+        longer = cells.sum("longer", flat, hops)
+        if longer is not None:
+            delay += longer
         queue = cells.sum("delay", flat, hops)
         spread = cells.sum("random", flat, hops)
         if queue is not None:
@@ -186,9 +209,23 @@ class Prober:
         lost = rng.random(n, np.float32)
         survive = cells.sum("pass", flat, hops)
         ok = lost >= self.loss_each if survive is None else lost < (1 - self.loss_each) * np.exp(survive)
+        ok &= ~self._dropped(session, cells, flat, hops, back)
         unmarked = cells.sum("unmarked", flat, hops)
         ce = np.zeros(n, bool) if unmarked is None else rng.random(n, np.float32) >= np.exp(unmarked)
-        return ok, delay, ce
+        rewritten = cells.sum("rewritten", flat, hops)
+        return ok, delay, ce, np.zeros(n, bool) if rewritten is None else rewritten > 0
+
+    def _dropped(self, session: Int64s, cells: CellsTable, flat: Int64s, hops: list[Int64s], back: bool) -> Bools:
+        """Packets that a link drops by the hash of their five-tuple, or because they are large."""
+        s, gone = self.sessions, np.zeros(session.size, bool)
+        flow = (s.flow_rev if back else s.flow_fwd)[session]
+        for hop in hops:
+            share, largest = cells.at("hashed", flat + hop), cells.at("largest", flat + hop)
+            if share is not None:
+                gone |= is_hit(flow, hop, share)
+            if largest is not None:
+                gone |= (largest > 0) & (s.size_bytes[session] > largest)
+        return gone
 
     def _hops(
         self, session: Int64s, tables: list[RouteTable], version: Any, back: bool
@@ -214,19 +251,40 @@ class CellsTable:
     """Some cells' figures, to be looked up by packets."""
 
     def __init__(self, cells: Sequence[Cell], first: int) -> None:
-        self._first, self._count, self._width = first, len(cells), cells[0].loss.size
+        self._first, self._count, self._width = first, len(cells), cells[0].now.loss.size
         with np.errstate(divide="ignore"):
             made = {
                 "delay": np.array([c.delay_ns for c in cells]),
                 "random": np.array([c.random_ns for c in cells]),
-                "pass": np.log1p(-np.minimum(np.array([c.loss for c in cells]), 1.0)),
+                "pass": np.log1p(-np.minimum(np.array([c.now.loss for c in cells]), 1.0)),
                 "unmarked": np.log1p(-np.minimum(np.array([c.mark for c in cells]), 1.0)),
             }
+        made |= {
+            "hashed": self._sparse([c.now.hashed for c in cells]),
+            "largest": self._sparse([c.now.largest for c in cells]),
+            "longer": self._sparse([c.now.longer_us for c in cells]) * 1e3,
+            "rewritten": self._sparse([dict.fromkeys(c.now.rewritten, 1.0) for c in cells]),
+        }
         self._tables = {name: table.astype(np.float32).ravel() for name, table in made.items() if (table != 0).any()}
+
+    def _sparse(self, cells: Sequence[Mapping[int, float]]) -> Float64s:
+        """(cells, links) of what few directions have; of none where no direction has any."""
+        if not any(cells):
+            return np.zeros(0)
+        table = np.zeros((self._count, self._width))
+        for number, values in enumerate(cells):
+            for link, value in values.items():
+                table[number, link] = value
+        return table
 
     def row(self, t1: Int64s) -> Int64s:
         """Where each packet's cell begins in the tables."""
         return np.clip(t1 // CELL_NS - self._first, 0, self._count - 1) * self._width
+
+    def at(self, name: str, index: Int64s) -> Float32s | None:
+        """The figure at some cells and directions; None: nowhere other than 0."""
+        table = self._tables.get(name)
+        return None if table is None else table[index]
 
     def sum(self, name: str, flat: Int64s, hops: list[Int64s]) -> Float32s | None:
         """The figure along each packet's route; None: nowhere other than 0."""

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from sdfstream.records.units import Float64s, Int64s
+from sdfstream.twin.conditions import Conditions
 from sdfstream.twin.fabric import TwinFabric
-from sdfstream.twin.faults import Conditions
 
 CELL_NS: Final = 10_000_000
 MIN_MARK_S, FULL_MARK_S, BUFFER_S, PAUSE_S = 20e-6, 80e-6, 800e-6, 400e-6
@@ -39,7 +39,6 @@ class Cell:
     """Mean of the random queue besides."""
     mark: Float64s
     """Share of packets marked."""
-    loss: Float64s
     queue_bytes: Float64s
     """Standing queue."""
     random_bytes: Float64s
@@ -50,6 +49,8 @@ class Cell:
     """Share of the time in which the far end has paused the direction."""
     got: Float64s
     """(flows,) bit/s carried."""
+    now: Conditions
+    """What holds meanwhile: loss and more."""
 
 
 class Queues:
@@ -94,7 +95,7 @@ class Queues:
         stuck_ns = np.where(now.stuck, 2e6, 0.0) + self._paused * 100e3
         delay_ns = q / usable * 1e9 + stuck_ns
         delay_ns[-1] = mark[-1] = served[-1] = 0.0
-        return Cell(delay_ns, random_ns, mark, now.loss, q / 8, random_bits / 8, served, self._paused.copy(), got)
+        return Cell(delay_ns, random_ns, mark, q / 8, random_bits / 8, served, self._paused.copy(), got, now)
 
     def _pauses(self, routes: Int64s, routes_id: int, now: Conditions, speed: Float64s) -> None:
         """A direction whose queue is over the threshold pauses those that feed it."""

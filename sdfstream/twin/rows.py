@@ -26,7 +26,7 @@ def probe_batch(
         src, dst, clock_src, clock_dst, transport: name columns.
     rows : mapping of (n,) arrays
         path, seq, t1_ns..t4_ns (each on its end's clock), dscp_sent, dscp_fwd, dscp_rev, ce_fwd, ce_rev. What is not
-        known of an unanswered probe is left out here.
+        known of an unanswered probe is left out here. size_bytes where not all are `PROBE_BYTES`.
     answered : (n,) bool
     """
     n = answered.size
@@ -56,7 +56,7 @@ def probe_batch(
             "ecn_fwd": seen(Ecn.ECT0 + np.asarray(rows["ce_fwd"], np.uint8)),
             "dscp_rev": seen(rows["dscp_rev"]),
             "ecn_rev": seen(Ecn.ECT0 + np.asarray(rows["ce_rev"], np.uint8)),
-            "size_bytes": np.full(n, PROBE_BYTES, np.uint16),
+            "size_bytes": np.full(n, rows.get("size_bytes", PROBE_BYTES), np.uint16),
             **({} if plane is None else {"plane": plane}),
         },
     )

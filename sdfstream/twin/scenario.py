@@ -17,7 +17,8 @@ from typing import Any, Final, Literal
 from sdfstream import yamlfile
 from sdfstream.errors import ConfigError
 from sdfstream.twin.fabric import FabricShape
-from sdfstream.twin.faults import BENIGN, KINDS, FaultSpec
+from sdfstream.twin.fault_kinds import BENIGN, KINDS
+from sdfstream.twin.faults import FaultSpec
 
 _LIMITS: Final = {
     # key: least and greatest value
@@ -26,7 +27,8 @@ _LIMITS: Final = {
     "hz": (0.1, 1000), "utilisation": (0, 0.95), "flows_per_nic": (1, 64), "step_ms": (5, 10_000),
     "comm_share": (0, 1), "liveness_ms": (50, 60_000), "loss": (0, 0.5), "noise_us": (0, 1000), "ppm": (0, 200),
     "ms": (0, 1e6), "thermal_ppb": (0, 10_000), "share": (0, 1e6), "flush_ms": (5, 1000), "at": (0, 1e7),
-    "retrace_s": (0, 3600), "gbps_per_flow": (0, 1600), "ranks": (2, 20_000),
+    "retrace_s": (0, 3600), "octets": (68, 65_535), "large_hz": (0, 100), "large_bytes": (256, 16_384),
+    "gbps_per_flow": (0, 1600), "ranks": (2, 20_000),
 }  # fmt: skip
 
 
@@ -46,6 +48,10 @@ class ProbeSpec:
     """Of a healthy round trip: 0.03-0.08 % on fabrics in use."""
     noise_us: float = 3.0
     """Typical jitter of a kernel stamp, log-normal."""
+    large_hz: float = 0.0
+    """Rate of one more session between the same NICs, of large packets; 0: none."""
+    large_bytes: int = 4096
+    """IP packet size of those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +205,10 @@ def _check(scenario: TwinScenario, file: str) -> None:
             )
         if fault.at >= scenario.seconds:
             raise ConfigError(f"{file}: faults[{i}].at lies behind the end of the scenario")
+        if KINDS[fault.kind].on == "cables" and (fault.at or fault.lasts is not None):
+            raise ConfigError(
+                f"{file}: faults[{i}]: cables are swapped from the start to the end; say at: 0, not lasts"
+            )
     for i, job in enumerate(scenario.jobs):
         if job.ranks > f.hosts:
             raise ConfigError(f"{file}: jobs[{i}].ranks: more ranks than hosts")

@@ -14,6 +14,7 @@ from sdfstream.twin import faults
 from sdfstream.twin.agents import Agents, Outbox
 from sdfstream.twin.clock_model import START_NS
 from sdfstream.twin.clocks import Clocks
+from sdfstream.twin.conditions import Conditions, calm
 from sdfstream.twin.fabric import TwinFabric
 from sdfstream.twin.jobs import TwinJobs
 from sdfstream.twin.load import FluidFlows
@@ -51,8 +52,9 @@ class Twin:
     def __init__(self, scenario: TwinScenario, seed: int, file: str = "scenario") -> None:
         self.scenario, self.seed = scenario, seed
         self.start_ns, self.seconds = START_NS, scenario.seconds
-        draws = [np.random.Generator(np.random.PCG64([seed, n])) for n in range(7)]
-        self.fabric = TwinFabric(scenario.fabric, seed)
+        draws = [np.random.Generator(np.random.PCG64([seed, n])) for n in range(8)]
+        planned = TwinFabric(scenario.fabric, seed)
+        self.fabric = TwinFabric(scenario.fabric, seed, faults.swapped(scenario.faults, planned, draws[7], file))
         self.sessions = ProbeMesh(self.fabric, scenario.probes, draws[0])
         self.faults = faults.draw(scenario.faults, self.fabric, self.sessions.crossed(), draws[1], file)
         self.clocks = Clocks(self.fabric.hosts, scenario.clocks, scenario.seconds, self.faults, draws[2])
@@ -71,7 +73,7 @@ class Twin:
         self.links: list[LinkTruth] = []
         """What was true of every link direction, means of `LINKS_NS`."""
         self._sums: tuple[Float64s, Float64s, Float64s, int] | None = None
-        self._cells: list[tuple[Cell, Float64s, faults.Conditions]] = []
+        self._cells: list[tuple[Cell, Float64s]] = []
         self._first_cell = 0
         self._flow_routes = self.fabric.routes(self.load.src, self.load.dst, self.load.hashes)
         self._routing: tuple[Any, Any] = (frozenset(), ((), ()))
@@ -96,8 +98,8 @@ class Twin:
 
     def _block(self, begin_ns: int, until_ns: int) -> None:
         self._advance(begin_ns, until_ns + self.block_ns)
-        cells = [c for c, _, _ in self._cells]
-        now = self._cells[(until_ns - 1) // CELL_NS - self._first_cell][2]
+        cells = [c for c, _ in self._cells]
+        now = self._cells[(until_ns - 1) // CELL_NS - self._first_cell][0].now
         silent = now.down | now.mute
         late_s = np.where(now.busy, self.agents.outbox.rng.uniform(0, 0.3, now.busy.size), now.late_s)
         made = self.prober.block(begin_ns, until_ns, cells, self._first_cell, now.busy, now.down)
@@ -112,19 +114,18 @@ class Twin:
             self.reported.publish([self._cells[n - self._first_cell][0].got for n in mine], until_ns, silent)
         elif self.load.jobs:
             for number in range(begin_ns // CELL_NS, until_ns // CELL_NS, 2):
-                cell, asked, then = self._cells[number - self._first_cell]
-                self.jobs.chunks(cell, asked, self._flow_routes, number * CELL_NS, then.inband_us, silent)
+                cell, asked = self._cells[number - self._first_cell]
+                self.jobs.chunks(cell, asked, self._flow_routes, number * CELL_NS, silent)
         self._traces(until_ns, now)
 
-    def _traces(self, until_ns: int, now: faults.Conditions) -> None:
+    def _traces(self, until_ns: int, now: Conditions) -> None:
         if not self.scenario.known.traces:
             return
         if until_ns % _TRACE_NS == 0:
             self._retrace.append((until_ns, list(range(len(self.sessions)))))
-        dead = set(np.flatnonzero(now.loss >= 1).tolist())
         while self._retrace and self._retrace[0][0] <= until_ns:
             at_ns, numbers = self._retrace.pop(0)
-            self.agents.trace(numbers, max(at_ns, until_ns), dead, now.down | now.mute)
+            self.agents.trace(numbers, max(at_ns, until_ns), now)
         while self.reported is not None and self._retrace_flows and self._retrace_flows[0][0] <= until_ns:
             at_ns, numbers = self._retrace_flows.pop(0)
             self.reported.trace(self._flow_routes, numbers, max(at_ns, until_ns), now.down | now.mute)
@@ -139,17 +140,17 @@ class Twin:
             self._reroute(number * CELL_NS, now)
             asked = self.load.asked(number * CELL_NS / 1e9, now)
             cell = self.queues.step(self._flow_routes, asked, now, self._routes_id)
-            self.agents.count(cell.busy, cell.paused, now.stuck, CELL_NS / 1e9)
-            self._cells.append((cell, asked, now))
+            self.agents.count(cell, CELL_NS / 1e9)
+            self._cells.append((cell, asked))
             self._remember(number, cell)
 
-    def _conditions(self, at_s: float) -> faults.Conditions:
-        now = faults.calm(self.fabric)
+    def _conditions(self, at_s: float) -> Conditions:
+        now = calm(self.fabric)
         for fault in self.faults:
             fault.act(at_s, now, self.fabric)
         return now
 
-    def _reroute(self, at_ns: int, now: faults.Conditions) -> None:
+    def _reroute(self, at_ns: int, now: Conditions) -> None:
         """Switches choose anew when a direction is taken away or given back, or one hashes otherwise."""
         hashing = tuple(sorted(now.salts.items())), tuple(sorted(now.polarised.items()))
         wanted = (frozenset(now.away), hashing)

@@ -36,6 +36,14 @@ CAUSES_OF: Final[dict[str, frozenset[str]]] = {
     "ecmp-imbalance": frozenset({"ecmp-imbalance"}),
     "rocev1": frozenset({"rocev1", "class-mismatch", "inband-mismatch"}),
     "clock-step": frozenset({"clock"}),
+    "clock-faulty": frozenset({"clock"}),
+    "agent-late": frozenset({"host-gone", "software"}),
+    "link-flap": frozenset({"link-failure", "degraded-link"}),
+    "hash-loss": frozenset({"gray-failure"}),
+    "mtu": frozenset({"mtu"}),
+    "optic-degrading": frozenset({"gray-failure", "degraded-link"}),
+    "remark": frozenset({"remarking"}),
+    "miscabled": frozenset({"cabling"}),
 }
 HARD: Final = frozenset({"nic-down", "host-down", "link-down", "switch-down"})
 GRAY: Final = frozenset({"gray-loss"})

@@ -12,7 +12,7 @@ from sdfstream.score.detect.confusion import (
     matrix,
     reported_class,
 )
-from sdfstream.twin.faults import KINDS
+from sdfstream.twin.fault_kinds import KINDS
 
 
 def test_every_fault_of_the_twin_and_every_cause_has_a_class() -> None:

@@ -13,7 +13,7 @@ from sdfstream.score.detect.labels import text
 from sdfstream.score.detect.labels.fabric import cause_of, scenario
 from sdfstream.score.detect.labels.learning import card
 from sdfstream.score.detect.labels.sightings import Sighting
-from sdfstream.twin.faults import KINDS
+from sdfstream.twin.fault_kinds import KINDS
 from tests.unit.detect.learned.test_features import FINDING
 
 
