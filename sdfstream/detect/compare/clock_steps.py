@@ -5,7 +5,8 @@ with that line; beyond both error bars and what a skew may change meanwhile it h
 beyond the bound that was published of it there as well, for a line drawn from a second of probes soon strays by more
 than its error bar. Offsets are relative: when the reference steps all others seem to, and when another clock becomes
 the reference all offsets move alike. So jumps are gathered for a moment, and what the clocks have in common (their
-median jump, a clock that did not jump counting as 0) is no step of theirs.
+median jump, a clock that stays on its line counting as 0) is no step of theirs. Of a clock that has no line yet, as one
+that becomes the reference when it is first synced, nothing is known.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class ClockStepDetector:
         self.names = NameIndex(_MOST)
         self.table = Table(
             {
+                "begun_ns": np.int64(ABSENT_NS),
                 "seen_ns": np.int64(ABSENT_NS),
                 "reading_ns": np.int64(0),
                 "offset_ns": np.float64(0.0),
@@ -64,7 +66,7 @@ class ClockStepDetector:
                 "limit_ns": np.float64(0.0),
             }
         )
-        """Per clock: the line (when received, bus time; reading, offset, skew, error bar), the last error bar that was
+        """Per clock: the line (when it began and when received, bus time; reading, offset, skew, error bar), the last error bar that was
         published in holdover since (0: none); the jump that waits to
         be compared with the others', bus time before which the clock was on its line, how far a jump may be wrong."""
         self._gathering_ns = ABSENT_NS
@@ -113,6 +115,7 @@ class ClockStepDetector:
             t["limit_ns"][which] = np.maximum(limit[jumped], _SMALLEST_NS)
             if self._gathering_ns == ABSENT_NS:
                 self._gathering_ns = at_ns
+        t["begun_ns"][number[~usable]] = at_ns
         t["seen_ns"][number], t["reading_ns"][number] = at_ns, reading_ns
         t["offset_ns"][number], t["skew_ppb"][number], t["err_ns"][number] = offset, skew, err
         t["held_err_ns"][number] = 0.0
@@ -128,7 +131,8 @@ class ClockStepDetector:
     def _assess(self, now_ns: int) -> None:
         """Find whose jumps they were; two clocks alone cannot tell, and the one that is not the reference is named."""
         t = self.table
-        here = np.flatnonzero((t["seen_ns"] != ABSENT_NS) & (now_ns - t["seen_ns"] < _GATHER_NS))
+        lately = (t["seen_ns"] != ABSENT_NS) & (now_ns - t["seen_ns"] < _GATHER_NS)
+        here = np.flatnonzero(lately & (t["begun_ns"] < self._gathering_ns))
         waits = t["jumped_ns"][here] != ABSENT_NS
         jump = np.where(waits, t["jump_ns"][here], 0.0)
         own = jump - (float(np.median(jump)) if here.size > 2 else 0.0)

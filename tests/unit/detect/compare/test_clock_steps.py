@@ -27,6 +27,8 @@ class Clocks:
         self.steps: dict[int, tuple[float, float]] = {}
         """Clock to (when, s; by how much, µs)."""
         self.reference: list[tuple[float, int]] = [(0.0, 0)]
+        self.first_s: dict[int, float] = {}
+        """Clock to when it is first synced."""
         self.away: dict[int, tuple[float, float, float]] = {}
         """Clock to (from, until, s: holdover; by how much its line is wrong, ppb), its bound growing by twice that."""
 
@@ -40,6 +42,7 @@ class Clocks:
             if at_s <= t < at_s + 0.4:  # all that is measured against a reference that stepped is unsure
                 status = ["unsynced" if k == clock or clock == reference else s for k, s in enumerate(status)]
         status[reference] = "synced"
+        status = ["unsynced" if t < self.first_s.get(k, 0.0) else s for k, s in enumerate(status)]
         skew_ppb, err_ns = self.skew_ppb - self.skew_ppb[reference], np.full(n, 3e3)
         strayed_ns = np.zeros(n)
         for clock, (from_s, until_s, ppb) in self.away.items():
@@ -97,6 +100,14 @@ def test_a_step_of_the_reference_is_its_own_and_nobody_elses(seed: int) -> None:
 def test_another_reference_and_noise_are_no_steps(seed: int) -> None:
     clocks = Clocks(seed)
     clocks.reference.append((8.0, 3))
+    assert clocks.told(14) == {}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_clock_that_is_the_reference_once_it_is_synced_did_not_step(seed: int) -> None:
+    clocks = Clocks(seed)
+    clocks.reference = [(0.0, 1), (0.3, 0)]
+    clocks.first_s[0] = 0.3
     assert clocks.told(14) == {}
 
 
