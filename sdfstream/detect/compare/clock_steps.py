@@ -3,7 +3,8 @@
 The line of a clock is its last synced state, carried on by its skew. When it is synced again its offset is compared
 with that line; beyond both error bars and what a skew may change meanwhile it has jumped; where it was in holdover,
 beyond the bound that was published of it there as well, for a line drawn from a second of probes soon strays by more
-than its error bar. Offsets are relative: when the reference steps all others seem to, and when another clock becomes
+than its error bar. Sync widens the bar of a clock at once that no longer agrees with its neighbours; such a state is
+waited out like one without a bar, and the line before it stands. Offsets are relative: when the reference steps all others seem to, and when another clock becomes
 the reference all offsets move alike. So jumps are gathered for a moment, and what the clocks have in common (their
 median jump, a clock that stays on its line counting as 0) is no step of theirs. Of a clock that has no line yet, as one
 that becomes the reference when it is first synced, nothing is known.
@@ -37,6 +38,8 @@ _WARN_NS, _BAD_NS = 100e3, 100e6
 _MOST_NS: Final = 1e18
 """Figures beyond are none: thirty years."""
 _BARS: Final = 3.0
+_WIDER: Final = 10.0
+"""An error bar so many times its line's is doubt: the state behind it moves no line."""
 _SKEW_CHANGE_PPB: Final = 1000.0
 """A frequency may change by this much while a clock is not synced."""
 _LINE_NS: Final = 60 * NS_PER_S
@@ -106,7 +109,8 @@ class ClockStepDetector:
         limit = _BARS * (err + t["err_ns"][number]) + _SKEW_CHANGE_PPB * 1e-9 * np.abs(passed_ns)
         limit = np.maximum(limit, err + t["held_err_ns"][number])
         usable = (t["seen_ns"][number] != ABSENT_NS) & (elapsed_ns < _LINE_NS)
-        jumped = usable & (np.abs(jump) > np.maximum(limit, _SMALLEST_NS))
+        doubted = usable & (err > np.maximum(_SMALLEST_NS, _WIDER * t["err_ns"][number]))
+        jumped = usable & ~doubted & (np.abs(jump) > np.maximum(limit, _SMALLEST_NS))
         if jumped.any():
             which = number[jumped]
             fresh = t["jumped_ns"][which] == ABSENT_NS
@@ -116,9 +120,11 @@ class ClockStepDetector:
             if self._gathering_ns == ABSENT_NS:
                 self._gathering_ns = at_ns
         t["begun_ns"][number[~usable]] = at_ns
-        t["seen_ns"][number], t["reading_ns"][number] = at_ns, reading_ns
-        t["offset_ns"][number], t["skew_ppb"][number], t["err_ns"][number] = offset, skew, err
-        t["held_err_ns"][number] = 0.0
+        sure = ~doubted
+        moved = number[sure]
+        t["seen_ns"][moved], t["reading_ns"][moved] = at_ns, reading_ns[sure]
+        t["offset_ns"][moved], t["skew_ppb"][moved], t["err_ns"][moved] = offset[sure], skew[sure], err[sure]
+        t["held_err_ns"][moved] = 0.0
 
     def detections(self, now: Instant) -> list[Detection]:
         """Steps of the last moments."""

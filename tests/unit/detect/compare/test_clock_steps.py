@@ -29,6 +29,8 @@ class Clocks:
         self.reference: list[tuple[float, int]] = [(0.0, 0)]
         self.first_s: dict[int, float] = {}
         """Clock to when it is first synced."""
+        self.doubted: dict[int, tuple[float, float, float]] = {}
+        """Clock to (from, until, s: synced, with a bar of; µs)."""
         self.away: dict[int, tuple[float, float, float]] = {}
         """Clock to (from, until, s: holdover; by how much its line is wrong, ppb), its bound growing by twice that."""
 
@@ -51,6 +53,8 @@ class Clocks:
             if from_s <= t < until_s:
                 status[clock], strayed_ns[clock] = "holdover", ppb * (t - from_s)
                 err_ns[clock] += 2.0 * abs(strayed_ns[clock])
+        for clock, (from_s, until_s, us) in self.doubted.items():
+            err_ns[clock] = us * 1e3 if from_s <= t < until_s else err_ns[clock]
         rows = {
             "clock": NAMES,
             "at_ns": T0 + int(t * S) + true.astype(np.int64),
@@ -124,3 +128,18 @@ def test_a_step_in_holdover_is_told_where_it_is_larger_than_the_bound(seed: int)
     clocks = Clocks(seed)
     clocks.away[2], clocks.steps[2] = (1.0, 39.0, 2000.0), (39.0, 700.0)
     assert list(clocks.told(45)) == ["h2"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_step_is_told_though_sync_doubts_the_clock_first(seed: int) -> None:
+    """Three states with a bar four times the step, as sync widens it before it gives the clock up."""
+    clocks = Clocks(seed)
+    clocks.steps[3], clocks.doubted[3] = (8.3, 250.0), (8.0, 8.3, 960.0)
+    assert list(clocks.told(12)) == ["h3"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_bar_that_widens_and_narrows_is_no_step(seed: int) -> None:
+    clocks = Clocks(seed)
+    clocks.doubted[3] = (8.0, 30.0, 960.0)
+    assert not clocks.told(35)
