@@ -4,10 +4,12 @@ The line of a clock is its last synced state, carried on by its skew. When it is
 with that line; beyond both error bars and what a skew may change meanwhile it has jumped; where it was in holdover,
 beyond the bound that was published of it there as well, for a line drawn from a second of probes soon strays by more
 than its error bar. Sync widens the bar of a clock at once that no longer agrees with its neighbours; such a state is
-waited out like one without a bar, and the line before it stands. Offsets are relative: when the reference steps all others seem to, and when another clock becomes
-the reference all offsets move alike. So jumps are gathered for a moment, and what the clocks have in common (their
-median jump, a clock that stays on its line counting as 0) is no step of theirs. Of a clock that has no line yet, as one
-that becomes the reference when it is first synced, nothing is known.
+waited out like one without a bar, and the line before it stands.
+
+Offsets are relative: when the reference steps all others seem to, and when another clock becomes the reference all
+offsets move alike. So jumps are gathered for a moment, and what the clocks have in common (their median jump, a clock
+that stays on its line counting as 0) is no step of theirs. Of a clock that has no line yet, as one that becomes the
+reference when it is first synced, nothing is known.
 """
 
 from __future__ import annotations
@@ -69,9 +71,9 @@ class ClockStepDetector:
                 "limit_ns": np.float64(0.0),
             }
         )
-        """Per clock: the line (when it began and when received, bus time; reading, offset, skew, error bar), the last error bar that was
-        published in holdover since (0: none); the jump that waits to
-        be compared with the others', bus time before which the clock was on its line, how far a jump may be wrong."""
+        """Per clock: the line (when it began and when received, bus time; reading, offset, skew, error bar), the last
+        error bar that was published in holdover since (0: none); the jump that waits to be compared with the others',
+        bus time before which the clock was on its line, how far a jump may be wrong."""
         self._gathering_ns = ABSENT_NS
         """Bus time of the first jump that waits; `ABSENT_NS`: none does."""
         self._standing: dict[str, list[Any]] = {}
