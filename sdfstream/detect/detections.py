@@ -111,8 +111,8 @@ _MISTUNED: Final = "Compare the marking thresholds of {id} with its tier, kB wit
 
 
 _CROWDED: Final = (
-    "Give the switch before {id} another hash seed or more header fields to hash, or adaptive routing; move queue pairs"
-    " to other ports meanwhile."
+    "Give {switch} another hash seed or more header fields to hash, or adaptive routing; move queue pairs to other ports"
+    " meanwhile."
 )
 
 
@@ -121,7 +121,7 @@ def remedy(kind: str, subject: Subject, cause: str = "") -> str:
     if kind == "ecn-marks" and cause == "ecn-mistuned":
         return _MISTUNED.format(id=subject.id)
     if cause == IMBALANCE:
-        return _CROWDED.format(id=subject.id)
+        return _CROWDED.format(switch=subject.id if subject.type == "switch" else f"the switch before {subject.id}")
     if kind == "agent-stale" and subject.type == "process":
         return "Look at the bus and the network that all agents reach it by; nothing is watched until they are heard."
     return _REMEDIES.get(kind, "Look at the evidence of {id}.").format(id=subject.id)

@@ -9,7 +9,7 @@ waited out like one without a bar, and the line before it stands.
 Offsets are relative: when the reference steps all others seem to, and when another clock becomes the reference all
 offsets move alike. So jumps are gathered for a moment, and what the clocks have in common (their median jump, a clock
 that stays on its line counting as 0) is no step of theirs. Of a clock that has no line yet, as one that becomes the
-reference when it is first synced, nothing is known.
+reference when it is first synced, or was away while the reference changed, nothing is known.
 """
 
 from __future__ import annotations
@@ -143,8 +143,11 @@ class ClockStepDetector:
         here = np.flatnonzero(lately & (t["begun_ns"] < self._gathering_ns))
         waits = t["jumped_ns"][here] != ABSENT_NS
         jump = np.where(waits, t["jump_ns"][here], 0.0)
-        own = jump - (float(np.median(jump)) if here.size > 2 else 0.0)
+        common = float(np.median(jump)) if here.size > 2 else 0.0
+        own = jump - common
         limit = float(t["limit_ns"][here][waits].max(initial=_SMALLEST_NS))
+        if abs(common) > limit:  # of lines that lead to the reference before nothing follows any more
+            t["seen_ns"][~lately] = ABSENT_NS
         began_ns = int(t["jumped_ns"][here][waits].min(initial=now_ns))
         for i in np.flatnonzero(np.abs(own) > limit).tolist()[:_MOST_STANDING]:
             before_ns = int(t["jumped_ns"][here[i]]) if waits[i] else began_ns

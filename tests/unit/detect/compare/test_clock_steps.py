@@ -116,6 +116,15 @@ def test_a_clock_that_is_the_reference_once_it_is_synced_did_not_step(seed: int)
 
 
 @pytest.mark.parametrize("seed", range(5))
+def test_a_reference_that_is_away_and_comes_back_did_not_step(seed: int) -> None:
+    """In holdover for 13 s; ten seconds into it another clock becomes the reference, for as long as it is away."""
+    clocks = Clocks(seed)
+    clocks.reference = [(0.0, 0), (18.0, 1), (21.2, 0)]
+    clocks.away[0] = (8.0, 21.0, 0.0)
+    assert clocks.told(35) == {}
+
+
+@pytest.mark.parametrize("seed", range(5))
 def test_a_line_that_strayed_in_holdover_within_its_bound_is_no_step(seed: int) -> None:
     """Probes of a second, then none for 38 s: the skew was wrong by 2 ppm, and the bound said so."""
     clocks = Clocks(seed)
