@@ -42,7 +42,10 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=20, help="repetitions of each (default 20)")
     parser.add_argument("--seed", type=int, default=1, help="of the choices of links and ports (default 1)")
     parser.add_argument(
-        "--record", default="", metavar="DIR", help="keep the bus and the truth there (faults, failover, collision, iperf)"
+        "--record",
+        default="",
+        metavar="DIR",
+        help="keep the bus and the truth there (faults, failover, collision, iperf)",
     )
     parser.add_argument("--json", action="store_true", help="everything as one JSON object in the last line")
     args = parser.parse_args()
