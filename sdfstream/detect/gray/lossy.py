@@ -183,8 +183,8 @@ def unlikeness(events: Ints, probes: Ints, others: Floats) -> float:
     """How far paths are from losing alike, in sigmas: an element treats all paths over it alike.
 
     The larger of two: paths without loss beyond what one common share leaves; and how much more the paths' losses
-    differ than by chance, of which half counts, for few losses differ by a few sigmas now and then. When most paths have
-    lost something they are alike, whatever the share.
+    differ than by chance, of which half counts, for few losses differ by a few sigmas now and then. When most paths
+    have lost something they are alike, whatever the share.
     """
     harmed = int((events > 0).sum())
     if harmed >= _MOST_HARMED * events.size:
