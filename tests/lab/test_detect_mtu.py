@@ -1,4 +1,4 @@
-"""Real packets of the MTU that a link does not take while small ones pass: told, with its place, and over once healed."""
+"""Real packets of the MTU that a link does not take while small ones pass: told, placed, and over once healed."""
 
 from __future__ import annotations
 
