@@ -125,6 +125,7 @@ def check(config: AgentConfig) -> None:
     if config.reflector_port in _watching(config):
         raise ConfigError(f"watch_first_port: port {config.reflector_port} is the reflector's own")
     _check_mesh(config)
+    _check_large(config)
     if config.compression not in ("zstd", "none"):
         raise ConfigError(f"compression must be zstd or none, not {config.compression!r}")
     if config.packet_engine not in ("auto", "c", "numpy"):
@@ -198,6 +199,20 @@ def _check_mesh(config: AgentConfig) -> None:
         raise ConfigError("mesh_first_port: some of these ports are watch ports (see watch_first_port)")
 
 
+def _check_large(config: AgentConfig) -> None:
+    _within("large_hz", config.large_hz, 0, 10)
+    _within("large_port", config.large_port, 1_024, 65_535)
+    if not config.large_hz:
+        return
+    port, meshed = config.large_port, config.mesh_first_port
+    if port == config.reflector_port:
+        raise ConfigError(f"large_port: port {port} is the reflector's own")
+    if port in _watching(config):
+        raise ConfigError(f"large_port: {port} is one of the watch ports (see watch_first_port)")
+    if config.mesh == "auto" and meshed <= port < meshed + config.mesh_ports:
+        raise ConfigError(f"large_port: {port} is one of the mesh plan's ports (see mesh_first_port)")
+
+
 def _check_host(host: HostConfig, path: str, config: AgentConfig) -> None:
     known: set[str] = set()
     for i, nic in enumerate(host.nics):
@@ -242,6 +257,8 @@ def _check_session(session: SessionConfig, path: str, config: AgentConfig) -> No
             raise ConfigError(f"{path}.source_ports.{i} is the reflector's own port {port}")
         if port in _watching(config):
             raise ConfigError(f"{path}.source_ports.{i}: {port} is one of the watch ports (see watch_first_port)")
+        if config.large_hz and port == config.large_port:
+            raise ConfigError(f"{path}.source_ports.{i}: {port} is the port of the largest packets (see large_port)")
 
 
 def _check_rocev2(session: SessionConfig, path: str) -> None:

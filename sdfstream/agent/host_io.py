@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from sdfstream.agent.commands.path_watch import WatchedRoutes
+from sdfstream.agent.commands.path_watch import NO_WITNESS, WatchedRoutes
 from sdfstream.agent.heartbeat import Heartbeat
+from sdfstream.agent.large.sessions import large_ports
 from sdfstream.agent.lateness import Rates
 from sdfstream.agent.nics_io import NicMonitor, NicSurvey
 from sdfstream.agent.numpy_packets_io import NumpyPackets, assess_pause_ns
@@ -36,7 +37,9 @@ PACKETS_LOOK_NS: Final = 50 * NS_PER_MS
 """Pause between two looks at packets that work by themselves, beside those at what they call for: a change of liveness,
 and what is ordered when it comes, waits for none."""
 _UNREAD: Final = 64
-"""Answers that may wait in one socket; the smallest usual buffer holds 250."""
+_UNREAD_BYTES: Final = 500.0
+"""So many answers of up to this size, or less of larger ones, may wait in one socket; the smallest usual buffer holds
+250 of them, or 12 of the largest."""
 
 
 @dataclass(slots=True)
@@ -88,7 +91,10 @@ class HostAgent:
         socket_of = sender_sockets(config, host)
         self.packets = packets_of(config, host, socket_of, seed, self.counters)
         self.nic_monitor = NicMonitor(host.nics, self.packets.senders, self.packets.reflectors, self.counters)
-        ports = range(config.mesh_first_port, config.mesh_first_port + config.mesh_ports)
+        asking = (
+            range(config.mesh_first_port, config.mesh_first_port + config.mesh_ports),
+            range(config.large_port, config.large_port + (config.large_hz > 0)),
+        )
         routes = ForwardRoutes()
         self.sessions = ChangingSessions(
             config,
@@ -96,7 +102,7 @@ class HostAgent:
             socket_of,
             self.nic_monitor,
             self.packets,
-            lambda: self.packets.arriving_pps(ports),
+            lambda: sum(self.packets.arriving_pps(ports) for ports in asking),
             self.counters,
             routes,
         )
@@ -133,7 +139,8 @@ class HostAgent:
         intervals_ns = self.packets.probed_intervals_ns()
         self.shortest_ns = int(intervals_ns.min(initial=NS_PER_S))
         """The shortest probe interval; one second when nothing is probed."""
-        rates = np.bincount(self.packets.paths.socket, 1.0 / intervals_ns)
+        weights = np.maximum(1.0, self.packets.paths.size_bytes / _UNREAD_BYTES)
+        rates = np.bincount(self.packets.paths.socket, weights / intervals_ns)
         fill_ns = int(_UNREAD / rates.max()) if rates.any() else NS_PER_S
         # no probe times out, no socket overflows, no silence is reported late
         limit_ns = assess_pause_ns(self.sessions.liveness_ms)
@@ -199,6 +206,8 @@ class HostAgent:
         now_ns = time.monotonic_ns()
         for nic, usable in changes:
             self.packets.nic_usable(nic, usable, now_ns)
+        if any(usable for _, usable in changes):
+            self.sessions.nics_changed()
 
     def rows(self, now_ns: int) -> list[Output]:
         """Rows of finished exchanges."""
@@ -232,8 +241,9 @@ class HostAgent:
         return events
 
     def slot(self, src: str, dst: str, path: int, dscp: int) -> int:
-        """Slot of a probe path; −1 when it is not probed."""
-        return self._slots.get((src, dst, path, dscp), -1)
+        """Slot of a probe path; −1 when it is not probed; `NO_WITNESS` when its packets are as large as the MTU."""
+        slot = self._slots.get((src, dst, path, dscp), -1)
+        return NO_WITNESS if slot >= 0 and path in large_ports(self.config) else slot
 
     def states(self) -> UInt8s:
         """(slots,) state of every path that this host sends."""

@@ -31,6 +31,8 @@ class NicSurvey:
     nic: NicConfig
     identity: tuple[object, int] | None = None
     """Its namespace and interface index; None: it cannot be used."""
+    mtu_bytes: int | None = None
+    """Of its device; None: it cannot be used, or its MTU cannot be read."""
     error: OpenError | None = None
     opened: list[tuple[SocketSlots, int, ProbeSocket | OpenError]] = field(default_factory=list)
 
@@ -72,6 +74,7 @@ class NicMonitor:
         self._counters = counters
         self._present: dict[str, tuple[object, int]] = {}
         self._why: dict[str, str] = {}
+        self._mtu_bytes: dict[str, int] = {}
         self.again = False
         """The last survey left something to do at once."""
 
@@ -104,6 +107,10 @@ class NicMonitor:
     def is_present(self, nic: str) -> bool:
         """Whether this NIC could be used at the last survey."""
         return nic in self._present
+
+    def mtu_bytes(self, nic: str) -> int | None:
+        """MTU of this NIC's device at the last survey that found it; None: not known."""
+        return self._mtu_bytes.get(nic)
 
     def settled(self, slots: Sequence[int]) -> bool:
         """Whether each of these slots of the senders is open, or cannot be now."""
@@ -161,6 +168,8 @@ class NicMonitor:
                 raise _explained(opened, table, slot)
             elif table.wanted[slot] and table.sockets[slot] is None:
                 table.adopt(slot, opened)
+        if survey.mtu_bytes is not None:
+            self._mtu_bytes[survey.nic.nic] = survey.mtu_bytes
         if survey.identity is None or before is not None:
             return []
         self._present[survey.nic.nic] = survey.identity
@@ -209,7 +218,7 @@ def _survey_nic(
     """Survey one NIC, and open its closed sockets if it is present."""
     survey = NicSurvey(nic)
     try:
-        survey.identity = presence(nic)
+        survey.identity, survey.mtu_bytes = presence(nic)
         if before is None or survey.identity == before:
             for table in dict.fromkeys(t for t, _ in closed):
                 slots = [slot for t, slot in closed if t is table]

@@ -12,6 +12,7 @@ import pyarrow as pa
 from sdfstream.agent.senders import configured_senders, limits_of
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
 from sdfstream.probes.net.socket_table_io import SocketTable
+from sdfstream.probes.stamp.datagrams import LONGEST_PAYLOAD
 from sdfstream.probes.stamp.known_senders import KnownSender
 from sdfstream.probes.stamp.paths import Paths
 from sdfstream.probes.stamp.reflector import SessionReflector
@@ -20,8 +21,6 @@ from sdfstream.probes.trace.trace_io import InboundPaths
 from sdfstream.records.units import NS_PER_MS, Float64s, Int64s, UInt8s
 from sdfstream.stats import Counters
 
-_LEAST_WIDTH: Final = 1472
-"""Foreign probes may be longer than ours: whatever fits into a usual packet is received whole."""
 _TX_STAMPS_MOST_NS: Final = 20 * NS_PER_MS
 """Longest pause between two readings of the reflector's TX stamps."""
 _ASSESS_NS: Final = (5 * NS_PER_MS, 50 * NS_PER_MS)
@@ -58,7 +57,7 @@ class NumpyPackets:
     ) -> None:
         self._reflector_pause_ns = assess_pause_ns(config.liveness_ms)
         nics = {n.nic: n for n in host.nics}
-        width = max(_LEAST_WIDTH, *(s.size_bytes for s in host.sessions), 0)
+        width = max([LONGEST_PAYLOAD, *(s.size_bytes for s in host.sessions)])
 
         def table(slots: Sequence[tuple[NicConfig, int]]) -> SocketTable:
             return SocketTable(slots, width=width, hardware=config.hardware_stamps, counters=counters)

@@ -17,7 +17,7 @@ def needed(config: AgentConfig) -> int:
     nics = sum(len(host.nics) for host in config.hosts)
     sockets = len({(s.src, port) for host in config.hosts for s in host.sessions for port in s.source_ports})
     watching = (config.watch_ports + config.watch_spare_ports) * bool(config.jobs_dir)
-    per_nic = 4 + watching + config.mesh_ports * (config.mesh == "auto")
+    per_nic = 4 + watching + config.mesh_ports * (config.mesh == "auto") + (config.large_hz > 0)
     return sockets + per_nic * nics + _OTHERS
 
 

@@ -1,17 +1,17 @@
 """Which sessions of a mesh plan this host runs: a plan in, sessions to begin and to end out.
 
 The plan comes from outside, so it is checked (whose it is: `mesh_io`). A malformed session is left out and counted. No
-address gets more than `mesh_target_pps`, however many sessions go there. The host's own budget
-decides: sessions are taken in the plan's order (clocks' first) while the probes they send, and the answers that others'
-probes ask of this host, stay within it. Answers are counted by the plan's figure, or by the probes that arrive where
-these are clearly more.
+address gets more than `mesh_target_pps`, however many sessions go there. The host's own budget decides: sessions are
+taken in the plan's order (clocks' first), and behind them the large ones of their pairs (`large.sessions`), while the
+probes they send, and the answers that others' probes ask of this host, stay within it. Answers are counted by the
+plan's figure, or by the probes that arrive where these are clearly more.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -55,10 +55,12 @@ class PlannedSessions:
     configured : collection of (src, dst, source port, DSCP)
         Paths that the configuration probes anyway.
     counters : Counters
-        Gets ``refused.plan-…``, ``shed.plan-budget``, ``shed.plan-target``, ``shed.plan-room`` (sessions), ``planned``
-        (plans taken).
+        Gets ``refused.plan-…``, ``shed.plan-budget``, ``shed.plan-target``, ``shed.plan-large``, ``shed.plan-room``
+        (sessions), ``planned`` (plans taken).
     slots : SessionSlots
         Those of the host's sender.
+    large_beside : callable, optional
+        Sessions to the large ones that go with them.
     """
 
     def __init__(
@@ -69,11 +71,13 @@ class PlannedSessions:
         configured: Collection[PathKey],
         counters: Counters,
         slots: SessionSlots,
+        large_beside: Callable[[Iterable[SessionConfig]], list[SessionConfig]] = lambda sessions: [],
     ) -> None:
         self._host, self._config, self._nics = host, config, nics
         self._configured = frozenset(configured)
         self._counters = counters
         self._slots = slots
+        self._large_beside = large_beside
         self._allowed = [ipaddress.ip_network(n) for n in config.mesh_allow]
         self.plan: HostPlan | None = None
         """The current plan."""
@@ -83,6 +87,8 @@ class PlannedSessions:
         self._wanted: dict[SessionConfig, None] = {}
         self.rocev2: list[SessionConfig] = []
         """Those that queue pairs carry (`agent.packets.RoceProbes`)."""
+        self.large: list[SessionConfig] = []
+        """Large ones of planned pairs that fit; a new list whenever they are chosen anew."""
         self._answer_pps = 0.0
         self._share = 1.0
         self._changed = self._short = False
@@ -146,6 +152,11 @@ class PlannedSessions:
             self._share = share
             self._cut(self._answer_pps)
 
+    def nics_changed(self) -> None:
+        """NICs came back, perhaps with other MTUs, by which large sessions are chosen."""
+        if self.plan is not None and self._config.large_hz > 0:
+            self._cut(self._answer_pps)
+
     def change(self, now_ns: int) -> SessionChange:
         """What is to be done to fulfil the plan, as far as there is room now."""
         if not self._changed and not self._short:
@@ -162,22 +173,17 @@ class PlannedSessions:
     def _cut(self, answer_pps: float) -> None:
         """Take sessions while they fit into the budget beside `answer_pps`."""
         self._answer_pps = answer_pps
-        left_pps = self._config.mesh_budget_pps - answer_pps + 1e-6
-        target_pps: dict[bytes, float] = {}
-        crowded = 0
-        wanted: dict[SessionConfig, None] = {}
-        for session in self._good:
-            target = address_octets(session.dst_address)
-            there_pps = target_pps.get(target, 0.0) + session.rate_hz
-            if there_pps > self._config.mesh_target_pps + 1e-6:
-                crowded += 1
-            elif session.rate_hz <= left_pps:
-                left_pps -= session.rate_hz
-                target_pps[target] = there_pps
-                wanted[session] = None
+        room = _Room(self._config.mesh_budget_pps - answer_pps, self._config.mesh_target_pps)
+        wanted = room.take(self._good)
+        crowded = room.crowded
         self._warn_of_target(crowded)
         beyond = len(self._good) - len(wanted) - crowded
-        wanted = _first(wanted, self._share)
+        asked = self._large_beside(wanted)
+        large = room.take(asked)
+        self._warn_of_large(len(asked) - len(large), len(asked))
+        running = _first([*wanted, *large], self._share)
+        self.large = [s for s in large if s in running]
+        wanted = {s: None for s in wanted if s in running}
         by_udp = {s: None for s in wanted if s.transport == "udp"}
         self.rocev2 = [s for s in wanted if s.transport != "udp"]
         self._changed |= list(by_udp) != list(self._wanted)
@@ -203,6 +209,17 @@ class PlannedSessions:
                 "%s: %d of %d planned sessions are left out: mesh_target_pps, to one address, is %g",
                 self._host, crowded, len(self._good), self._config.mesh_target_pps,
             )  # fmt: skip
+
+    def _warn_of_large(self, left_out: int, asked: int) -> None:
+        if not left_out:
+            self._counters.troubles.end("large")
+            return
+        self._counters.add("shed", "plan-large", left_out)
+        self._counters.troubles.begin(
+            "large",
+            f"{left_out} of {asked} sessions of {self._host} with packets as large as the MTU are left out: "
+            f"mesh_budget_pps is {self._config.mesh_budget_pps:g}, mesh_target_pps {self._config.mesh_target_pps:g}",
+        )
 
     @property
     def beyond(self) -> int:
@@ -250,7 +267,31 @@ class PlannedSessions:
         return found if session.transport == "udp" else replace(found, transport="rocev2", size_bytes=_ROCE_BYTES)
 
 
-def _first(sessions: Mapping[SessionConfig, None], share: float) -> dict[SessionConfig, None]:
+class _Room:
+    """Packets per second that are left for sessions: of the budget, and to each address."""
+
+    def __init__(self, budget_pps: float, target_pps: float) -> None:
+        self._left_pps, self._most_pps = budget_pps + 1e-6, target_pps + 1e-6
+        self._there_pps: dict[bytes, float] = {}
+        self.crowded = 0
+        """Sessions that would have been too much for their address."""
+
+    def take(self, sessions: Iterable[SessionConfig]) -> dict[SessionConfig, None]:
+        """Those of `sessions` that fit, in their order."""
+        found: dict[SessionConfig, None] = {}
+        for session in sessions:
+            target = address_octets(session.dst_address)
+            there_pps = self._there_pps.get(target, 0.0) + session.rate_hz
+            if there_pps > self._most_pps:
+                self.crowded += 1
+            elif session.rate_hz <= self._left_pps:
+                self._left_pps -= session.rate_hz
+                self._there_pps[target] = there_pps
+                found[session] = None
+        return found
+
+
+def _first(sessions: Collection[SessionConfig], share: float) -> dict[SessionConfig, None]:
     """The first of `sessions` that come to `share` of their probes per second."""
     left_pps = share * sum(session.rate_hz for session in sessions) + 1e-6
     found: dict[SessionConfig, None] = {}

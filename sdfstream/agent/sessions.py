@@ -1,4 +1,4 @@
-"""The sessions of one host that come and go: requests and a mesh plan in, changes to its sender and sockets out.
+"""The sessions of one host that come and go: requests, a mesh plan and MTUs in, changes to its sender and sockets out.
 
 A session begins in two steps: `step` asks for its sockets to be opened, which takes a survey of the NICs, and
 `begin_prepared` begins it once they are open. It ends at once.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from sdfstream.agent.large.sessions import LargeSessions, large_ports
 from sdfstream.agent.planned import PlannedSessions, plan_ports
 from sdfstream.agent.quick_paths import spare_ports, watch_ports
 from sdfstream.agent.slots import SessionChange, SessionSlots
@@ -32,6 +33,9 @@ class SendingSockets(Protocol):
     def settled(self, slots: Sequence[int]) -> bool:
         """Whether each of these slots is open, or cannot be now."""
 
+    def mtu_bytes(self, nic: str) -> int | None:
+        """MTU of this NIC's device when it was last looked at; None: not known."""
+
 
 class ProbingSessions(Protocol):
     """Begins and ends sessions (`HostPackets`)."""
@@ -51,7 +55,7 @@ class _Manner(NamedTuple):
 
 
 class ChangingSessions:
-    """The watch and planned sessions of one host.
+    """The watch, planned and large sessions of one host.
 
     Parameters
     ----------
@@ -91,7 +95,8 @@ class ChangingSessions:
         far_ports = {s.dst: s.dst_port for s in host.sessions}
         self.watches = WatchSessions(config, nics, far_ports, counters, slots, routes)
         configured = [(s.src, s.dst, port, s.dscp) for s in host.sessions for port in s.source_ports]
-        self.planned = PlannedSessions(host.host, config, nics, configured, counters, slots)
+        self.large = LargeSessions(config, host, sockets.mtu_bytes, counters, slots)
+        self.planned = PlannedSessions(host.host, config, nics, configured, counters, slots, self.large.beside)
         self._prepared: list[tuple[Mapping[int, SessionConfig], _Manner]] = []
         """Sessions to begin, by slot, in this order."""
         self._begun = 0
@@ -107,13 +112,15 @@ class ChangingSessions:
             self._arrivals_at_ns = now_ns + _ARRIVALS_NS
             self.planned.take_arrivals(self._arriving_pps())
         watch, plan = self.watches.change(now_ns), self.planned.change(now_ns)  # slots are taken in this order
-        if not watch and not plan:
+        large = self.large.change(self.planned.large, now_ns)
+        changes = (watch.quick, watch.candidates, plan, large)
+        if not any(changes):
             return False
-        changes = (watch.quick, watch.candidates, plan)
         if end := [slot for change in changes for slot in change.end]:
             self._sender.change_sessions({}, end, now_ns, **_Manner(self._config.liveness_ms, False)._asdict())
         self._prepared = self._in_order(changes)
-        used = {*self._configured, *self._sockets_of(self.watches.sessions), *self._sockets_of(self.planned.sessions)}
+        running = (*self.watches.sessions, *self.planned.sessions, *self.large.sessions)
+        used = {*self._configured, *self._sockets_of(running)}
         self._sockets.want([s for s in self._socket_of.values() if s not in used], False)
         self._sockets.want(self._prepared_sockets(), True)
         return True
@@ -126,6 +133,11 @@ class ChangingSessions:
             self._sender.change_sessions(begin, (), now_ns, **manner._asdict())
         self._prepared = []
         return True
+
+    def nics_changed(self) -> None:
+        """NICs came back, perhaps with other MTUs."""
+        self.large.nics_changed()
+        self.planned.nics_changed()
 
     def follow(self, plan: HostPlan) -> bool:
         """Take `plan`; whether it is a new one for this host."""
@@ -176,8 +188,8 @@ class ChangingSessions:
 
 
 def sender_sockets(config: AgentConfig, host: HostConfig) -> dict[tuple[str, int], int]:
-    """(NIC id, source port) to socket: of the configured sessions, then those that watch and planned ones may need."""
+    """(NIC id, source port) to socket: of the configured sessions, then those that others may need."""
     configured = sorted({(s.src, port) for s in host.sessions for port in s.source_ports})
-    ports = (*watch_ports(config), *spare_ports(config), *plan_ports(config))
+    ports = (*watch_ports(config), *spare_ports(config), *plan_ports(config), *large_ports(config))
     more = [(nic.nic, port) for nic in host.nics for port in ports]
     return {pair: socket for socket, pair in enumerate(dict.fromkeys([*configured, *more]))}

@@ -5,8 +5,7 @@ Classes are evaluated apart: a class whose own queue stands is not contradicted 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -23,12 +22,16 @@ from sdfstream.detect.instant import Instant
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.marks import MARKS_NS, MarkDetector
 from sdfstream.detect.problem import Observations
+from sdfstream.detect.queues.controlled import LATE_MARKS_US, is_controlled, sent_by_nics
 from sdfstream.detect.recent import LocationCache, revived
+from sdfstream.detect.root.crowded import CrowdedSwitches
+from sdfstream.detect.root.held_up import HELD_UP, confirmed_by_counters, full_port, under_full_port
 from sdfstream.detect.root.pauses import PauseRates
 from sdfstream.detect.root.port_rates import PortRates
 from sdfstream.detect.root.spread import UNMARKED, longest, under_the_first
+from sdfstream.detect.root.storms import CAUSE as STORM
 from sdfstream.detect.root.storms import name_culprits
-from sdfstream.records.finding import IMBALANCE, Evidence, Subject
+from sdfstream.records.finding import IMBALANCE, Evidence, Severity, Subject
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
 
 Ints = npt.NDArray[np.int64]
@@ -39,12 +42,12 @@ _SURELY = 0.9
 """A path crosses an element when it does so with this probability; so probable is a place that is not in doubt."""
 _UNPLACED = {"switch": 1, "path": 2}
 """Subjects that stand for a place which is not known, the vaguest last."""
+_ALONE_NS = 5 * NS_PER_S
+"""A queue that few paths see, and nothing places, is worth a warning after so long: a starved host delays some, too."""
 _TRIALS = 8.0
 """What a verdict on one path weighs, in trials: enough that a queue only one path sees can be located at all."""
 _BUSY = 0.5
 """A NIC at which a queue stands and that nobody pauses is slow if it moves less than this share of its speed."""
-_LATE_MARKS_US = 300.0
-"""A queue of this length is beyond the upper marking threshold of any port from 10 Gbit/s on (400 kB take 320 µs)."""
 
 
 class CongestionDetector:
@@ -68,6 +71,11 @@ class CongestionDetector:
         """Where queues stand, or stood a moment ago: their findings are open."""
         self._causes: dict[Subject, str] = {}
         """What was told of queues that stand, other than that they do."""
+        self._crowded = CrowdedSwitches()
+        self._full: Subject | None = None
+        """The port that holds up NICs."""
+        self._serious: set[Subject] = set()
+        """Queues that were worth a warning since they stand."""
 
     def detections(self, now: Instant) -> list[Detection]:
         """Queues that stand now.
@@ -82,6 +90,7 @@ class CongestionDetector:
             self.blamed = frozenset()
             self._placed.clear()
             self._causes.clear()
+            self._serious.clear()
             return []
         slow, well = np.flatnonzero(everything), np.flatnonzero(self._well(now))
         found: dict[Subject, tuple[Location, Ints]] = {}
@@ -95,6 +104,10 @@ class CongestionDetector:
                 found[location.subject] = (location, number)
         self._locate_by_others(found)
         hot, reported = self.delays.hot(), now.findings.reported("congestion")
+        full = self._full_port(slow, reported)
+        self._full = None if full is None else full.subject
+        if full is not None:
+            found.setdefault(full.subject, (full, full.directed_paths()))
         detected = [
             (location, number)
             for subject, (location, number) in found.items()
@@ -105,35 +118,76 @@ class CongestionDetector:
         self._placed |= {location.subject: location for location, _ in detected if location.subject.type != "path"}
         standing = self.blamed | reported
         self._causes = {subject: cause for subject, cause in self._causes.items() if subject.id in standing}
+        self._serious = {subject for subject in self._serious if subject.id in standing}
         ce_share = self.marks.share(now_ns)
         queues = [self._detection(location, number, ce_share, now) for location, number in detected]
-        marking = any(self.marks.marks_class(c, now_ns) for queue in queues for c in queue.classes)
-        culprits = name_culprits(queues, self.pauses, self.cabling, now_ns)
-        return under_the_first(culprits, marking=marking, hidden=HiddenQueues(self.cabling, slow, well).may_stand)
+        return self._rooted(queues, slow, well, now)
+
+    def _full_port(self, slow: Ints, reported: frozenset[str]) -> Location | None:
+        """The port that holds up several NICs, which hide its queue; one that was told stays while it holds up any."""
+        paused = self.rates.paused(self.config.pause_rate_hz)
+        if len(paused) < HELD_UP:
+            return None
+        former = next((x for x in self._placed.values() if x.subject == self._full and x.subject.id in reported), None)
+        found = full_port(self.cabling, paused, slow, self.delays.mean_wait_ns(slow))
+        return found or former
+
+    def _rooted(self, queues: list[Detection], slow: Ints, well: Ints, now: Instant) -> list[Detection]:
+        """`queues` with those that others make put under them."""
+        marking = any(self.marks.marks_class(c, now.now_ns) for queue in queues for c in queue.classes)
+        queues = self._crowded.gather(queues, now.findings.reported("congestion"))
+        queues = name_culprits(queues, self.pauses, self.cabling, now.now_ns)
+        hidden = HiddenQueues(self.cabling, slow, well)
+        calm = partial(self.pauses.is_calm, now_ns=now.now_ns)
+        queues = under_the_first(queues, marking=marking, hidden=hidden.may_stand, calm=calm)
+        if not marking or any(queue.cause == STORM for queue in queues):
+            return queues
+        return [confirmed_by_counters(queue) for queue in under_full_port(queues, self._full)]
 
     def _locate_by_others(self, found: dict[Subject, tuple[Location, Ints]]) -> None:
-        """Paths that one class alone cannot place are those of a queue that is placed on all of them: by another class,
-        or before, by more paths than report now.
+        """Lay paths to queues that are placed already, now or before, and explain them.
 
-        Few paths of a class, none of them well, may cross several elements alike: those are laid to a switch, to none,
-        or to the first of the links in a row, of which another class may know that a later one has the queue.
+        Paths that one class alone cannot place are those of a queue that all of them cross and that another class has
+        placed, or more paths than report now: few of a class may be laid to a switch, or to the first of the links in a
+        row. Of paths without any place each is looked at alone.
         """
         placed = self._placed | {subject: location for subject, (location, _) in found.items()}
-        for subject in [s for s, (location, number) in found.items() if number.size and _in_doubt(location)]:
-            doubtful, number = found[subject]
-            for other, location in placed.items():
-                if not _clearer(location, doubtful) or not self._all_cross(number, location):
+        for subject in list(found):
+            location, number = found[subject]
+            for other, where in placed.items():
+                theirs = number[self._crosses(number, where)]
+                if other == subject or not theirs.size or not self._explains(where, location, number, theirs.size):
                     continue
-                theirs = found[other][1] if other in found else np.empty(0, np.int64)
-                found[other] = found[other][0] if other in found else location, np.concatenate([theirs, number])
+                known, before = found.get(other, (where, np.empty(0, np.int64)))
+                found[other] = known, np.concatenate([before, theirs])
+                number = np.setdiff1d(number, theirs)
+            if not number.size:
                 del found[subject]
-                break
+            elif number.size < found[subject][1].size:
+                found[subject] = self._only(location, number), number
 
-    def _all_cross(self, number: Ints, location: Location) -> bool:
-        """Whether all of these directed paths cross one of the directions of a location."""
+    def _explains(self, where: Location, location: Location, number: Ints, theirs: int) -> bool:
+        """Whether a queue that is placed explains `theirs` of the paths that were laid elsewhere."""
+        if location.subject.type == "path":
+            return where.subject.type != "path"
+        if theirs < number.size:
+            return False
+        return _in_doubt(location) and _clearer(where, location)
+
+    def _only(self, location: Location, number: Ints) -> Location:
+        """A location without place, of these of its paths."""
+        names = {str(self.cabling.sessions.path_id(n // 2, "rev" if n % 2 else "fwd")) for n in number.tolist()}
+        suspects = [(name, p) for name, p in location.suspects if name in names]
+        sides = ["rev" if n % 2 else "fwd" for n in number.tolist()]
+        subject = location.subject if location.subject.id in names or not suspects else Subject("path", suspects[0][0])
+        return replace(location, subject=subject, slots=number // 2, path_directions=sides, suspects=suspects)
+
+    def _crosses(self, number: Ints, location: Location) -> Bools:
+        """Which of these directed paths surely cross one of the directions of a location."""
         element, weight = self.cabling.element[number // 2, number % 2], self.cabling.weight[number // 2, number % 2]
         over = np.isin(element, self.cabling.numbers(location.directions)) & (weight > _SURELY)
-        return bool(over.any(axis=1).all())
+        result: Bools = np.logical_or.reduce(over, axis=1)
+        return result
 
     def _located(self, slow: Ints, well: Ints, seen: Observations) -> list[Location]:
         """Where the queues of these paths stand; where there are several, or none is clear, the longest first.
@@ -180,6 +234,7 @@ class CongestionDetector:
         vague = location.subject.type == "path" or is_inferred(location.subject)
         standing = marked[self.delays.hot()[number]]
         cause, more = self._cause(location, number, since_ns, excess_us, standing, now)
+        severity = self._severity(location, cause, excess_us, standing, since_ns, now)
         return Detection(
             "congestion",
             location.subject,
@@ -187,6 +242,7 @@ class CongestionDetector:
             cause,
             location.probability,
             (*evidence, *more),
+            severity=severity,
             suspects=tuple(location.suspects),
             symptoms=tuple(symptom("congestion", Subject("path", p), since_ns) for p in paths),
             confirm_ns=(1000 if vague else 300) * NS_PER_MS,
@@ -223,9 +279,9 @@ class CongestionDetector:
         if (
             marking
             and whole
-            and not _sent_by_nics(directions)
+            and not sent_by_nics(directions)
             and known.size
-            and excess_us >= _LATE_MARKS_US
+            and excess_us >= LATE_MARKS_US
             and float(known.mean()) < UNMARKED
         ):
             self._causes[subject] = "ecn-mistuned"
@@ -236,6 +292,22 @@ class CongestionDetector:
                 self._causes[subject] = IMBALANCE
                 return IMBALANCE, uneven
         return "queueing", ()
+
+    def _severity(
+        self, location: Location, cause: str, excess_us: float, marked: Floats, since_ns: int, now: Instant
+    ) -> Severity:
+        """Whether the queue is worth a warning; what was worth one stays so while it stands."""
+        subject, known = location.subject, marked[np.isfinite(marked)]
+        age_ns = now.reached_ns - since_ns
+        if subject.type == "path":
+            return "warning" if age_ns >= _ALONE_NS else "info"
+        if subject.type == "link" or cause != "queueing":
+            return "warning"
+        paused = subject.id in self.rates.paused(self.config.pause_rate_hz)
+        marking = any(self.marks.marks_class(c, now.now_ns) for c in self._classes(location.directed_paths()))
+        if not is_controlled(excess_us, known, location.directions, age_ns, marking=marking, paused=paused):
+            self._serious.add(subject)
+        return "warning" if subject in self._serious else "info"
 
     def _well(self, now: Instant) -> Bools:
         return self.delays.well(now.reached_ns) & ~np.repeat(now.left_out, 2)
@@ -248,7 +320,10 @@ class CongestionDetector:
         causes = [[subject.type, subject.id, cause] for subject, cause in self._causes.items()]
         placed = [asdict(location) for location in self._placed.values()]
         blamed = sorted(self.blamed)
-        return {"blamed": blamed, "placed": placed, "cache": self._cache.snapshot(), "causes": causes}
+        serious = sorted([subject.type, subject.id] for subject in self._serious)
+        saved = {"blamed": blamed, "placed": placed, "cache": self._cache.snapshot(), "causes": causes}
+        full = None if self._full is None else [self._full.type, self._full.id]
+        return {**saved, "serious": serious, "full": full, "crowded": self._crowded.snapshot()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
@@ -256,6 +331,10 @@ class CongestionDetector:
         self._placed = {location.subject: location for location in map(revived, state["placed"])}
         self._cache.restore(state["cache"])
         self._causes = {Subject(kind, name): str(cause) for kind, name, cause in state["causes"]}
+        # a release before had none of these
+        self._serious = {Subject(kind, name) for kind, name in state.get("serious", ())}
+        self._full = Subject(*state["full"]) if state.get("full") else None
+        self._crowded.restore(state.get("crowded", {}))
 
 
 class HiddenQueues:
@@ -291,11 +370,6 @@ def _clearer(known: Location, doubtful: Location) -> bool:
         return vague < vaguer
     suspects = {name for name, _ in doubtful.suspects}
     return not vague and known.probability >= _SURELY and not suspects.isdisjoint(known.directions)
-
-
-def _sent_by_nics(directions: Sequence[str]) -> bool:
-    """Whether all of these are what NICs send: such a queue stands in a host, and no switch could have marked it."""
-    return all("/" in direction.partition("->")[0] for direction in directions)
 
 
 def observe(slow: Ints, well: Ints) -> Observations:

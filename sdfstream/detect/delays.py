@@ -45,6 +45,8 @@ _YOUNG_DOWN, _YOUNG_UP, _STEP = 0.02, 0.06, 0.003
 _FORGET = 0.25
 """A port that is paused in turns holds up one probe and lets the next one pass: a low window alone means little."""
 _FRESH_NS = NS_PER_S
+_CALM_NS = NS_PER_S
+"""A path is well that met no queue for so long: jobs compute and send in turns of some tenths of a second."""
 _LINGER_NS = 5 * NS_PER_S
 """A slow path of which nothing new is received counts as slow for this long: no data is not well."""
 _NEAR_NS = 150 * NS_PER_MS
@@ -93,16 +95,20 @@ class DelayBaselines:
                 "seen_ns": np.int64(ABSENT_NS),
                 "since_ns": np.int64(ABSENT_NS),
                 "begun_ns": np.int64(ABSENT_NS),
+                "queued_ns": np.int64(0),
                 "delay": np.float64(0.0),
                 "held": np.float64(0.0),
                 "peak": np.float64(0.0),
+                "waited": np.float64(0.0),
+                "waits": np.int64(0),
                 "score": np.float64(0.0),
                 "err": np.float64(0.0),
             }
         )
         """Per directed path: last window, when it came (bus time), since when it is high (bus time), the first window
-        of those, its median delay, the excess it last had while high, the most it had lately (nearer to the last by
-        `_FORGET` each window), its excess in thresholds, its error bar; ns."""
+        of those, the last one above the threshold, its median delay, the excess it last had while high, the most it had
+        lately (nearer to the last by `_FORGET` each window), all that it had since it is high, in how many windows, its
+        excess in thresholds, its error bar; ns."""
         self.noise_ns = _START_NS / 3
         """99th percentile of quiet paths' deviation, slowly following."""
         self.learnt = 0
@@ -178,6 +184,7 @@ class DelayBaselines:
         high = score >= 0.5
         t["score"][number] = score
         t["held"][number] = np.where(high, above, t["held"][number])
+        t["queued_ns"][number[score >= 1.0]] = window_ns
         on = self.cusum.update(number, score)
         peak = t["peak"][number]
         falling = np.maximum(above, peak + _FORGET * (above - peak))
@@ -185,6 +192,8 @@ class DelayBaselines:
         for name, first in (("since_ns", at_ns), ("begun_ns", np.full(number.size, window_ns))):
             begun = np.where(t[name][number] == ABSENT_NS, first, t[name][number])
             t[name][number] = np.where(high | on, begun, ABSENT_NS)
+        for name, more in (("waited", above), ("waits", np.ones(number.size, np.int64))):
+            t[name][number] = np.where(high | on, t[name][number] + more, 0)
         quiet = ~on & (alone < 0.5)
         _learn_normal(self.moments, number[quiet], delay[quiet])
         deviations: Floats = np.abs(delay - mean)[quiet & warm]
@@ -243,6 +252,11 @@ class DelayBaselines:
         result: Bools = self.table["score"] >= least
         return result
 
+    def mean_wait_ns(self, number: Ints) -> Floats:
+        """Mean excess of these directed paths since they are high; 0: they are not."""
+        waited: Floats = self.table["waited"][number] / np.maximum(self.table["waits"][number], 1)
+        return waited
+
     def fresh(self, now_ns: int, within_ns: int) -> Bools:
         """(2·sessions,) directed paths whose last window came within this time."""
         seen = self.table["seen_ns"]
@@ -258,10 +272,10 @@ class DelayBaselines:
         return int(np.max((last - begun)[hot & (begun != ABSENT_NS)], initial=0))
 
     def well(self, now_ns: int) -> Bools:
-        """(2·sessions,) directed paths that surely do not."""
-        result: Bools = (
-            self.fresh(now_ns, _FRESH_NS) & ~self.cusum.on & (self.table["score"] < 0.3) & (self.moments.count >= _WARM)
-        )
+        """(2·sessions,) directed paths that surely do not, and did not a moment ago: a queue may come and go."""
+        t = self.table
+        calm = (t["score"] < 0.3) & (t["window_ns"] - t["queued_ns"] > _CALM_NS)
+        result: Bools = self.fresh(now_ns, _FRESH_NS) & ~self.cusum.on & calm & (self.moments.count >= _WARM)
         return result
 
     def snapshot(self) -> dict[str, Any]:

@@ -80,6 +80,10 @@ def symptom(kind: str, subject: Subject, since_ns: int) -> dict[str, Any]:
 
 TRANSPORT_SILENT: Final = "transport-silent"
 """Kind of finding: one transport does not pass a NIC whose cable carries another."""
+MTU_MISMATCH: Final = "mtu-mismatch"
+"""Kind of finding: large packets do not pass what small ones do."""
+SOUND: Final = frozenset({TRANSPORT_SILENT, MTU_MISMATCH})
+"""Kinds of silence whose subject carries other packets: its cable is sound, its host reachable."""
 
 _REMEDIES: Final[dict[str, str]] = {
     "nic-down": "Check cable and transceiver of {id} and its leaf port; move its traffic to other rails.",
@@ -96,6 +100,7 @@ _REMEDIES: Final[dict[str, str]] = {
     "duplicate-host": "Give every host a name of its own; stop the second producer of {id}: its rows mix in.",
     "duplicate-address": "Give one of the NICs that share the address of {id} another; probes to it reach either.",
     "transport-silent": "Compare RoCE version and GID index of {id} (rdma show), and filters and queues for port 4791.",
+    "mtu-mismatch": "Compare the MTU at both ends of {id} with that of the hosts; raise it, or lower the hosts'.",
     "miscabled": "Compare the cabling of {id} with the plan; move the cable, or correct the plan.",
     "inband-mismatch": "Compare RoCE version, GID index, traffic class and queue of {id} with those of the probes.",
     "clock-step": "Check the time daemon and clock source of {id}; delays around the step are not to be trusted.",
@@ -111,8 +116,8 @@ _MISTUNED: Final = "Compare the marking thresholds of {id} with its tier, kB wit
 
 
 _CROWDED: Final = (
-    "Give the switch before {id} another hash seed or more header fields to hash, or adaptive routing; move queue pairs"
-    " to other ports meanwhile."
+    "Give {switch} another hash seed or more header fields to hash, or adaptive routing; move queue pairs to other"
+    " ports meanwhile."
 )
 
 
@@ -121,7 +126,7 @@ def remedy(kind: str, subject: Subject, cause: str = "") -> str:
     if kind == "ecn-marks" and cause == "ecn-mistuned":
         return _MISTUNED.format(id=subject.id)
     if cause == IMBALANCE:
-        return _CROWDED.format(id=subject.id)
+        return _CROWDED.format(switch=subject.id if subject.type == "switch" else f"the switch before {subject.id}")
     if kind == "agent-stale" and subject.type == "process":
         return "Look at the bus and the network that all agents reach it by; nothing is watched until they are heard."
     return _REMEDIES.get(kind, "Look at the evidence of {id}.").format(id=subject.id)

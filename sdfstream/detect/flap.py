@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.detections import TRANSPORT_SILENT, Detection
+from sdfstream.detect.detections import SOUND, Detection
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.runs import Gap
 from sdfstream.numeric.damping import Damping
@@ -157,7 +157,7 @@ class FlapDetector:
         self.gaps = self._closed(now)
         for gap in self.gaps:
             self.pulse(gap.subject, gap.down_ns, gap.up_ns)
-        silent = [d for d in now.silence.detections if d.kind != TRANSPORT_SILENT]  # the cable of that NIC is sound
+        silent = [d for d in now.silence.detections if d.kind not in SOUND]
         down = {d.subject: d.since_ns for d in silent if now.findings.is_open(d.kind, d.subject)}
         down = {s: since_ns for s, since_ns in down.items() if s.type in ("nic", "host", "link", "switch")}
         for subject in now.silence.recovering:  # an outage ends with the first probe that passes

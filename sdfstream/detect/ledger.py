@@ -54,6 +54,10 @@ class _Entry:
     said_ns: int = 0
     said: int = 0
     """Statements made so far; 0: pending."""
+    stated: str = ""
+    """What of the last statement a reader wants to know changes of at once; empty: it was made by a release before."""
+    attached: int = 0
+    """Symptoms put under it, as last stated."""
 
 
 class Ledger:
@@ -151,7 +155,7 @@ class Ledger:
             self._outages[key] = self._outages.get(key, 1) + 1
         due = now_ns - entry.said_ns >= int(self.config.update_s * NS_PER_S)
         soon = now_ns - entry.said_ns >= NS_PER_S
-        if (due and detection.evidence != before.evidence) or (soon and _material(detection, before)):
+        if (due and detection.evidence != before.evidence) or (soon and _has_changed(detection, entry)):
             return [self._say(entry, "update", now_ns)]
         return []
 
@@ -214,8 +218,8 @@ class Ledger:
         )
         if self._learned is not None:
             finding = self._learned.assessed(finding)
-        entry.said += 1
-        entry.said_ns = now_ns
+        entry.said, entry.said_ns = entry.said + 1, now_ns
+        entry.stated, entry.attached = _matters(detection), detection.attached
         self.counters.add("findings", status)
         # by its time, not its number: a finding that comes back with the same beginning has the same id again
         event = Event(FINDING.name, "detect", f"{entry.id}-{now_ns}", now_ns, finding.as_data())
@@ -247,11 +251,13 @@ def _keep_since(new: Detection, old: Detection) -> Detection:
     return Detection(**{**fields, "since_ns": old.since_ns})
 
 
-def _material(new: Detection, old: Detection) -> bool:
-    """A change that a reader wants to know before the next regular update."""
-    if new.attached > old.attached:
-        return True
-    return (new.severity, new.cause, new.detail, new.jobs) != (old.severity, old.cause, old.detail, old.jobs)
+def _has_changed(now: Detection, entry: _Entry) -> bool:
+    """Whether a reader wants to know of it before the next regular update, however long ago it changed."""
+    return now.attached > entry.attached or (bool(entry.stated) and _matters(now) != entry.stated)
+
+
+def _matters(detection: Detection) -> str:
+    return "|".join((detection.severity, detection.cause, detection.detail, *detection.jobs))
 
 
 def _finding_id(key: Key, since_ns: int) -> str:

@@ -27,7 +27,7 @@ from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, revived, symptom
 from sdfstream.detect.gray.behind import lossy_link_behind
 from sdfstream.detect.gray.known import KnownLosses, Look, LossCounts, onset, scattered
-from sdfstream.detect.gray.lossy import LossySubject, alike, exposure
+from sdfstream.detect.gray.lossy import ALIKE, UNLIKE, LossySubject, exposure, unlikeness
 from sdfstream.detect.inferred.hidden import evidence_of
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.liveness import SessionLiveness
@@ -66,7 +66,6 @@ _PERHAPS, _LATELY = 0.2, 0.75
 _DRAINED_NS = 2 * NS_PER_S
 """A queue that has not been found for so long has drained: its finding is resolved, and its losses are known."""
 _Z_NORMAL, _SPREAD = 2.0, 1.25
-_ALIKE, _UNLIKE = 1.0, 2.5
 
 
 class LossDetector:
@@ -253,10 +252,11 @@ class LossDetector:
         if events < _LEAST_EVENTS or tail > limit:
             return None
         if location.subject.type in ("nic", "link"):
-            unlike = alike(counts.events[slots], counts.probes[slots], others[slots])
-            if unlike > _UNLIKE:
+            every = [counts, *(seen.of(other) for other in _LOOKS if other is not look)]
+            unlike = max(unlikeness(c.events[slots], c.probes[slots], others[slots]) for c in every)
+            if unlike > UNLIKE:
                 location = self._some_path(location, slots, counts.events)
-            elif unlike > _ALIKE:
+            elif unlike > ALIKE:
                 return None  # not yet clear whether the element or something behind it loses
         first = onset(course)
         lasts_ns = (course.events.size - first) * course.width_ns

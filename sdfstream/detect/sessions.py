@@ -133,6 +133,7 @@ class Sessions:
                 "path": np.int64(0),
                 "dscp": np.int64(0),
                 "seen_at_ns": np.int64(0),
+                "octets": np.int64(0),
             }
         )
 
@@ -251,6 +252,14 @@ class Sessions:
             if not self.planed[src[row]] and names[plane[row]] is not None:
                 self.planed[src[row]] = True
                 self.planes[int(src[row])] = names[plane[row]]
+
+    def note_sizes(self, batch: pa.RecordBatch, slots: Ints) -> None:
+        """Remember how large the packets of each session are; `slots` are the rows' sessions (−1: refused)."""
+        if not (slots >= 0).any():
+            return
+        new = (slots >= 0) & (self.table["octets"][slots] == 0)
+        if new.any():
+            self.table["octets"][slots[new]] = columns.filled(batch, "size_bytes", 0).astype(np.int64)[new]
 
     def idle(self, before_ns: int) -> Ints:
         """Sessions in use without a row or statement since `before_ns`."""

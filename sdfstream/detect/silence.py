@@ -5,7 +5,8 @@ Order of the verdicts, each taking its paths away from the next:
 1. a NIC that is absent, or an agent that stopped: what they touch is unknown;
 2. a stale agent whose NICs no peer reaches: ``host-silent``; a stale agent alone: ``agent-stale``;
 3. a NIC at which one transport is silent, where UDP of the same pairs of NICs lives: ``transport-silent``;
-4. everything else that is silent goes to `localise` together with every path that has worked since.
+4. large packets where small ones pass: ``mtu-mismatch``;
+5. everything else that is silent goes to `localise` together with every path that has worked since.
 
 A path counts as silent only once both its agents were awake for the limit meanwhile. So a dead host is one finding
 (case 2) and not one per NIC, and a starved machine, whose agents stop for seconds, is none.
@@ -22,16 +23,18 @@ import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.detections import MAX_SYMPTOMS, SOUND, Detection, symptom
 from sdfstream.detect.inferred.hidden import evidence_of
 from sdfstream.detect.liveness import SessionLiveness, Sightings
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.presence import Presence
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.recent import LocationCache, RecentFaults, came_back
+from sdfstream.detect.root import packet_sizes, transports
 from sdfstream.detect.root.carriers import SEPARATE_NS, Carriers
+from sdfstream.detect.root.packet_sizes import large_silent, too_large
 from sdfstream.detect.root.stale_hosts import StaleHosts
-from sdfstream.detect.root.transports import detection, silent_transports
+from sdfstream.detect.root.transports import silent_transports
 from sdfstream.detect.sessions import Sessions
 from sdfstream.detect.switches.carriers import SwitchCarriers
 from sdfstream.records.fabric import host_of
@@ -77,7 +80,7 @@ class Silence:
     @property
     def hosts(self) -> frozenset[str]:
         """Hosts that are unreachable as a whole or by a NIC: their agent is stale, or silence was laid to them."""
-        subjects = (detection.subject for detection in self.detections)
+        subjects = (detection.subject for detection in self.detections if detection.kind not in SOUND)
         return self.stale_hosts | {host_of(s.id) for s in subjects if s.type in ("nic", "host")}
 
 
@@ -147,12 +150,16 @@ class SilenceDetector:
         apart = silent_transports(self.sessions, seen, bad)
         rest = bad.copy()
         rest[[slot for one in apart for slot in one.slots.tolist()]] = False
+        held = large_silent(self.sessions, seen, rest)
+        rest &= ~held
         locations = self._locate(seen, rest, quiet & ~bad, now_ns) if rest.any() else []
         self.blamed = frozenset(x.subject.id for x in locations)
         recovering = frozenset(x.subject for x in locations if came_back(self.cabling, x, seen))
         locations = self._without_aftermath(locations, now_ns)
         hold_ns = 2 * int(self.config.hold_s * NS_PER_S)
-        detections += [detection(x, self.sessions, now_ns, hold_ns) for x in apart]
+        detections += [transports.detection(x, self.sessions, now_ns, hold_ns) for x in apart]
+        large = too_large(self.cabling, self.sessions, seen, held, now_ns)
+        detections += [packet_sizes.detection(x, self.sessions, now_ns, hold_ns) for x in large]
         for nic in (name for x in apart for name in (x.nic, x.other) if name):
             self.recent.note(nic, now_ns, reported=True)
         detections += [self._detection(x, seen, now_ns) for x in locations]

@@ -69,7 +69,11 @@ class SlowPairDetector:
             return detection
         evidence = Evidence("slow-queue-pairs", float(len(mine)), "queue pairs", detection.subject.id, 0.0)
         shown = [*self.symptoms(mine)[:_MOST_SYMPTOMS], *detection.symptoms][:MAX_SYMPTOMS]
-        return replace(detection, evidence=(*detection.evidence, evidence), symptoms=tuple(shown))
+        # a queue that congestion control holds is information, unless somebody waits for it
+        serious = detection.kind == "congestion" and detection.severity == "info" and not detection.over_ns
+        severity = "warning" if serious else detection.severity
+        evidences = (*detection.evidence, evidence)
+        return replace(detection, evidence=evidences, symptoms=tuple(shown), severity=severity)
 
     def _ends_at(self, subject: Subject, pair: int) -> bool:
         """Whether a queue pair that no job lists begins or ends at this NIC or host."""

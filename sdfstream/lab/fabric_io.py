@@ -9,7 +9,7 @@ from typing import Any
 
 from sdfstream.errors import ConfigError
 from sdfstream.lab import mesh, setup, topology
-from sdfstream.lab.faults import Fault
+from sdfstream.lab.faults import FAULT_MTU_BYTES, Fault
 from sdfstream.lab.faults_io import Faults
 from sdfstream.lab.features import describe
 from sdfstream.lab.kernel.namespaces_io import Namespaces
@@ -96,7 +96,15 @@ class Fabric(LabNetwork):
         """Configuration of ONE agent process that serves all lab hosts, or only `hosts`."""
         return mesh.agent_config(self.plan, spec or mesh.MeshSpec(), self.netns_path, hosts or self.spec.host_names)
 
-    def inject(self, target: str, kind: str = "link-down", *, share: float = 1.0, end: str | None = None) -> Fault:
+    def inject(
+        self,
+        target: str,
+        kind: str = "link-down",
+        *,
+        share: float = 1.0,
+        end: str | None = None,
+        octets: int = FAULT_MTU_BYTES,
+    ) -> Fault:
         """Break something now; it stays broken until `heal`.
 
         Parameters
@@ -109,6 +117,8 @@ class Fabric(LabNetwork):
             Lost share (gray-loss).
         end : str, optional
             The end that is set down (link-down), as the link id names it; by default the leaf's.
+        octets : int
+            Largest IP packet that passes (mtu), 1280 to 1499.
 
         Raises
         ------
@@ -119,7 +129,7 @@ class Fabric(LabNetwork):
             return self.flap(target, end=end)
         if kind == "congestion":
             return self.congest(target)
-        return self.faults.inject(target, kind, share, end)
+        return self.faults.inject(target, kind, share, end, octets)
 
     def flap(
         self,

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sdfstream.errors import ConfigError
 from sdfstream.lab.plan import Cable, FabricPlan, Port
+from sdfstream.lab.setup import LEAST_MTU_BYTES, MTU_BYTES
 from sdfstream.records.fabric import host_of
 
 KINDS: Final[dict[str, str]] = {
@@ -16,8 +17,13 @@ KINDS: Final[dict[str, str]] = {
     "gray-loss": "a share of the packets is dropped, carrier stays up",
     "flap": "the link goes down and comes back, several times",
     "miscabled": "the cables of a host's rails 0 and 1 are swapped at the leaves",
+    "mtu": "both ends have a smaller MTU: larger packets are dropped (none may be fragmented), smaller ones pass",
     "congestion": "cross traffic at a multiple of the link's rate",
 }
+
+
+FAULT_MTU_BYTES: Final = 1_300
+"""MTU of a link with the fault ``mtu``, unless it is said: above the least of IPv6, below the lab's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,8 @@ class Effects:
     """Share of packets lost, 0..1, by sending port."""
     swapped: frozenset[str] = frozenset()
     """Hosts whose cables are swapped."""
+    mtu_bytes: Mapping[int, int] = field(default_factory=dict)
+    """MTU by port, where it is not the lab's."""
 
 
 @dataclass(slots=True)
@@ -58,7 +66,9 @@ class Fault:
         }
 
 
-def effects(plan: FabricPlan, kind: str, target: str, share: float, end: str | None) -> Effects:
+def effects(
+    plan: FabricPlan, kind: str, target: str, share: float, end: str | None, octets: int = FAULT_MTU_BYTES
+) -> Effects:
     """The effects of a fault of `kind` on `target`.
 
     Parameters
@@ -74,6 +84,8 @@ def effects(plan: FabricPlan, kind: str, target: str, share: float, end: str | N
     end : str or None
         The end that is set down, as named in the link id; None: the leaf's (so that a NIC loses its carrier
         rather than being disabled).
+    octets : int
+        Largest IP packet that passes, for ``mtu``.
 
     Raises
     ------
@@ -87,6 +99,8 @@ def effects(plan: FabricPlan, kind: str, target: str, share: float, end: str | N
         if target in plan.by_direction:
             raise ConfigError(f"{kind} takes both directions of a link; use black-hole for {target} alone")
         return Effects(down=frozenset(_end(cable, end).ifindex for cable in cables))
+    if kind == "mtu":
+        return Effects(mtu_bytes=_small_mtus(plan, target, cables, octets))
     if kind == "black-hole":
         return Effects(loss=dict.fromkeys(_senders(plan, target, cables), 1.0))
     if kind == "gray-loss":
@@ -97,22 +111,33 @@ def effects(plan: FabricPlan, kind: str, target: str, share: float, end: str | N
 
 
 def combined(held: Iterable[Effects]) -> Effects:
-    """The effects of several faults together; independent losses combine to 1 − ∏(1 − share)."""
+    """The effects of several faults together; independent losses combine to 1 − ∏(1 − share), MTUs to the least."""
     down: set[int] = set()
     swapped: set[str] = set()
     passed: dict[int, float] = {}
+    mtus: dict[int, int] = {}
     for one in held:
         down |= one.down
         swapped |= one.swapped
         for ifindex, share in one.loss.items():
             passed[ifindex] = passed.get(ifindex, 1.0) * (1.0 - share)
-    return Effects(frozenset(down), {ifindex: 1.0 - p for ifindex, p in passed.items()}, frozenset(swapped))
+        for ifindex, mtu_bytes in one.mtu_bytes.items():
+            mtus[ifindex] = min(mtu_bytes, mtus.get(ifindex, mtu_bytes))
+    return Effects(frozenset(down), {ifindex: 1.0 - p for ifindex, p in passed.items()}, frozenset(swapped), mtus)
 
 
 def dead_ports(plan: FabricPlan, down: Iterable[int]) -> frozenset[int]:
     """Both ends of every cable that has an end set down: ports without carrier."""
     pairs = (plan.by_ifindex[ifindex] for ifindex in down)
     return frozenset(port.ifindex for pair in pairs for port in pair)
+
+
+def _small_mtus(plan: FabricPlan, target: str, cables: list[Cable], octets: int) -> dict[int, int]:
+    if target in plan.by_direction:
+        raise ConfigError(f"mtu takes both directions of a link, not {target} alone")
+    if not LEAST_MTU_BYTES <= octets < MTU_BYTES:
+        raise ConfigError(f"the MTU of a fault must be {LEAST_MTU_BYTES}..{MTU_BYTES - 1} octets, not {octets}")
+    return {port.ifindex: octets for cable in cables for port in (cable.a, cable.b)}
 
 
 def _senders(plan: FabricPlan, target: str, cables: list[Cable]) -> list[int]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from sdfstream.errors import ConfigError, LabUnavailableError
 from sdfstream.lab import setup
-from sdfstream.lab.faults import Effects, Fault, combined, dead_ports, effects
+from sdfstream.lab.faults import FAULT_MTU_BYTES, Effects, Fault, combined, dead_ports, effects
 from sdfstream.lab.kernel import rtnl
 from sdfstream.lab.network_io import LabNetwork
 from sdfstream.lab.plan import Cable, FabricPlan
@@ -38,11 +38,12 @@ class Faults:
         """Faults not healed yet."""
         return [fault for fault in self.all if fault.healed_at_ns is None]
 
-    def inject(self, target: str, kind: str, share: float, end: str | None) -> Fault:
+    def inject(self, target: str, kind: str, share: float, end: str | None, octets: int = FAULT_MTU_BYTES) -> Fault:
         """Apply one fault now; see `Fabric.inject`."""
         with self._network.lock:
-            wanted = effects(self._network.plan, kind, target, share, end)
-            parameters: dict[str, Any] = {"share": share} if kind == "gray-loss" else {}
+            wanted = effects(self._network.plan, kind, target, share, end, octets)
+            said: dict[str, dict[str, Any]] = {"gray-loss": {"share": share}, "mtu": {"octets": octets}}
+            parameters = said.get(kind, {})
             if end:
                 parameters["end"] = end
             fault = self.record(kind, target, parameters)
@@ -124,6 +125,7 @@ class Faults:
         # Set at once: should a step fail, reconciling back undoes what was done.
         self._applied = after
         moves = self._move_cables(after)
+        self._set_mtus(before.mtu_bytes, after.mtu_bytes)
         changed = {*before.down, *after.down}.difference(before.down & after.down)
         self._switch_ports(changed, after.down)
         network.dead_ports = dead = dead_ports(network.plan, after.down)
@@ -168,6 +170,14 @@ class Faults:
             port, _ = self._network.plan.by_ifindex[ifindex]
             request = rtnl.link_up(ifindex, ifindex not in down, f"{port.node}:{port.device}")
             self._network.namespaces.route(port.node).apply([request])
+
+    def _set_mtus(self, before: Mapping[int, int], after: Mapping[int, int]) -> None:
+        for ifindex in {*before, *after}:
+            mtu_bytes = after.get(ifindex, setup.MTU_BYTES)
+            if mtu_bytes != before.get(ifindex, setup.MTU_BYTES):
+                port, _ = self._network.plan.by_ifindex[ifindex]
+                request = rtnl.set_mtu(ifindex, mtu_bytes, f"{port.node}:{port.device}")
+                self._network.namespaces.route(port.node).apply([request])
 
     def _losses(self, before: Mapping[int, float], after: Mapping[int, float], moved: Iterable[int]) -> None:
         changed = {i for i in {*before, *after} if before.get(i, 0.0) != after.get(i, 0.0)}

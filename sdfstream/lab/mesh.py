@@ -47,6 +47,8 @@ class MeshSpec:
     watch_first_port: int = 49_600
     watch_liveness_ms: int = 50
     """Watch sessions, see `AgentConfig`."""
+    large_hz: float = 0.0
+    """Probes per second, with packets as large as the lab's MTU, of each NIC pair, see `AgentConfig`."""
     jobs_dir: str = ""
     """Drop directory of jobs, one for all lab hosts."""
     clock_pages: str = "off"
@@ -89,6 +91,7 @@ def agent_config(
         watch_ports=mesh.watch_ports,
         watch_first_port=mesh.watch_first_port,
         watch_liveness_ms=mesh.watch_liveness_ms,
+        large_hz=mesh.large_hz,
         jobs_dir=mesh.jobs_dir,
         clock_pages=mesh.clock_pages,
         spill_bytes=0,  # the next lab has the same hosts, and must not get rows of this one

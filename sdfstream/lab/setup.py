@@ -10,6 +10,9 @@ from sdfstream.lab.kernel.wire import ALL_CLASSES, PortRule
 from sdfstream.lab.plan import GROUP_ID, Cable, FabricPlan, Port
 
 MTU_BYTES = 1500
+"""Of every port while nothing is broken."""
+LEAST_MTU_BYTES = 1280
+"""IPv6 ends on a device that has less."""
 
 
 def cables(plan: FabricPlan, leaf: str, netns_fds: Mapping[str, int]) -> list[KernelRequest]:

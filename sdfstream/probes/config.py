@@ -160,6 +160,11 @@ class AgentConfig:
     are answered. Empty: wherever a plan says that is signed with one of `trusted_keys`; without such keys, nowhere."""
     mesh_target_pps: float = 250.0
     """Packets per second that each host sends to one address by plan, however many sessions of it go there."""
+    large_hz: float = 0.0
+    """Probes per second, with packets as large as the NIC's MTU allows, to each far NIC that the agent probes by UDP;
+    0: none; 10 at most. A link that drops large packets and lets small ones pass is told by nothing else."""
+    large_port: int = 49_151
+    """Their source port."""
     jobs_dir: str = ""
     """Drop directory of jobs: one file ``<job>@<host>.json`` per job and host; empty: no jobs are looked for."""
     control: bool = False

@@ -30,6 +30,7 @@ def check_load(config: AgentConfig, prefix: str = "") -> None:
     if paths > MOST_PATHS:
         raise ConfigError(f"{prefix}hosts: {paths:,} paths (sessions by source ports), at most {MOST_PATHS:,}{many}")
     pps = sum(len(session.source_ports) * session.rate_hz for session in sessions)
+    pps += config.large_hz * len({(session.src, session.dst) for session in sessions})
     if pps > MOST_PPS:
         raise ConfigError(f"{prefix}hosts: {pps:,.0f} probes per second, at most {MOST_PPS:,.0f}{many}")
     sockets = len({(session.src, port) for session in sessions for port in session.source_ports})

@@ -30,6 +30,7 @@ FINDING_KINDS: Final[dict[str, tuple[str, str]]] = {
         "configuration",
         "no probe of one transport passes a NIC, while UDP probes between the same NICs do",
     ),
+    "mtu-mismatch": ("configuration", "packets as large as the MTU do not pass a NIC, link or switch, small ones do"),
     "miscabled": ("configuration", "a NIC answers on a rail or port other than planned"),
     "port-errors": ("link", "a port's error, discard or FEC counters rise"),
     "qp-slow": (
@@ -61,6 +62,7 @@ CAUSES: Final[dict[str, str]] = {
     "ecn-mistuned": "a queue is marked too late or not at all where others are, or what hardly waited is marked",
     "class-mismatch": "a job's packets do not travel as probes do: RoCE version, GID index, class or queue",
     "transport-mismatch": "RoCE version, GID index or class of a NIC, or a filter for one transport's packets",
+    "mtu": "a port or NIC takes smaller packets than the others",
     "remarking": "a device on the way rewrites DSCP or ECN",
     "cabling": "a cable leads elsewhere than planned",
     "naming": "two hosts or NICs were given one name or address",

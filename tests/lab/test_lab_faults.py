@@ -161,6 +161,7 @@ def test_truth_has_a_line_per_fault(tmp_path: Path) -> None:
         ("l0->s1", "link-down", 1.0),
         ("l0--s1", "gray-loss", 0.0),
         ("l0--s1", "meteor", 1.0),
+        ("l0->s1", "mtu", 1.0),
         ("s1", "miscabled", 1.0),
     ],
 )

@@ -44,10 +44,11 @@ TRUTH_NS = {"h00": 0.0, "h01": 5e6, "h02": -3e6, "h03": 123_456.0}
 """Each host's clock, beside the machine's."""
 SPEC = MeshSpec(
     trace_interval_s=10.0,
+    large_hz=1.0,
     virtual_clocks={host: VirtualClock(offset_ns=offset) for host, offset in TRUTH_NS.items()},
 )
 PLAN = PlanConfig(mesh="auto", leave_ns=4 * NS_PER_S, trace_settle_ns=3 * NS_PER_S, repeat_ns=60 * NS_PER_S)
-BUDGET_PPS = 300.0
+BUDGET_PPS, LARGE = 300.0, 49_151
 
 
 @dataclass
@@ -137,6 +138,11 @@ class World:
             h in self.plans and h in self.here and self.here[h].plan == self.plans[h].version for h in hosts
         ) and all(self.plans[h].sessions or self.plans[h].probers for h in hosts)
 
+    def large(self) -> bool:
+        """Each pair of NICs of the plans exchanges packets as large as the MTU."""
+        pairs = {(s.src, s.dst) for plan in self.plans.values() for s in plan.sessions}
+        return pairs <= {(src, dst) for src, dst, port in self.rows if port == LARGE}
+
     def joined(self, *hosts: str) -> bool:
         """Each two of `hosts` exchange probes."""
         pairs = {(min(a, b), max(a, b)) for a, b in self.answered}
@@ -214,6 +220,7 @@ async def test_agents_reach_a_mesh_that_heals(fabric: Fabric, tmp_path: Path) ->
             await w.until(lambda: w.obeyed(*hosts))
             await w.until(lambda: w.joined(*hosts))
             await w.until(lambda: w.agree(*hosts))
+            await w.until(w.large)
             assert stage.figures["degree_min"] == 3, "four clocks: everyone with everyone"
             await w.until(lambda: stage.figures["pairs_known"] == stage.figures["pairs"] == 2, 120.0)
             await w.until(lambda: w.obeyed(*hosts))

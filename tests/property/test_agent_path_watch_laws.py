@@ -190,6 +190,21 @@ def test_quick_probe_paths_overrule_slow_ones() -> None:
     assert watches.verdict(w.WatchKey("c", 1)) == w.CLEAN
 
 
+def test_a_path_that_is_no_witness_is_not_heard() -> None:
+    """Its packets are as large as the MTU: it may be silent where queue pairs' packets pass."""
+    slots, watches = FakeSlots(), w.PathWatches()
+    slots.set(1, ALIVE)
+    slots.names[SRC, DST, 9, 0] = w.NO_WITNESS
+    one, large = w.ProbePath(DST, 1, 0), w.ProbePath(DST, 9, 0)
+    watches.put(w.WatchKey("c", 1), SRC, [w.Segment("a", (one, large))], 1)
+    watches.put(w.WatchKey("c", 2), SRC, [w.Segment("b", (large,))], 1)
+    for state, verdict in ((ALIVE, w.CLEAN), (SILENT, w.DEAD)):
+        slots.set(1, state)
+        watches.assess(slots, 1)
+        assert watches.verdict(w.WatchKey("c", 1)) == verdict, "it outvotes nobody"
+        assert watches.verdict(w.WatchKey("c", 2)) == w.UNKNOWN
+
+
 @given(
     st.lists(st.tuples(st.sampled_from((1, 1.9, 2, 2.1, 30)), st.sampled_from((0, 1, 2))), min_size=1, max_size=6),
     st.integers(1, 3_000),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sdfstream.probes.config import HostConfig, NicConfig, VirtualClock
 from sdfstream.probes.engine.reflector_io import PacketReflector
 from sdfstream.probes.stamp import inbound, packet
-from sdfstream.probes.stamp.datagrams import Received, ToSend, TxStamps, address_octets
+from sdfstream.probes.stamp.datagrams import LONGEST_PAYLOAD, Received, ToSend, TxStamps, address_octets
 from sdfstream.probes.stamp.known_senders import KnownSender, ReflectorLimits
 from sdfstream.probes.stamp.reflector import SessionReflector
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, Bools
@@ -21,7 +21,7 @@ from tests.fixtures.engine_packets import Codec
 from tests.fixtures.stamp_packets import KEY, a_packet
 from tests.wire import EPOCH
 
-WIDTH = 800
+WIDTH = LONGEST_PAYLOAD
 SOCKETS = {0: "hb/r0", 1: "hb/r1", 4: "hb/r0"}
 OWN = ("10.0.1.1", "fd00::b", "127.0.0.9")
 KNOWN = ("10.0.0.1", "10.0.0.2", "fd00::1", "10.0.0.3", "::ffff:10.9.9.9")
@@ -83,7 +83,7 @@ class Both:
             self.seq & 0xFFFF_FFFF,
             self.rng.getrandbits(64),
             ssid=self.rng.choice([0, 1, 1, 2]),
-            length_octets=self.codec.octets(self.rng.choice([0, 0, 150])),
+            length_octets=self.codec.octets(self.rng.choice([0, 0, 150, 150, 1_252, 8_972])),
             dscp1=self.rng.choice([0, 0, 46]),
             ec1=self.rng.choice([2, 2, 3]),
         )

@@ -23,11 +23,11 @@ faults:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_polarised_hash_is_told_at_its_uplink_with_its_cause(tmp_path: Path, seed: int) -> None:
+def test_a_polarised_hash_is_told_once_at_its_switch_with_its_cause(tmp_path: Path, seed: int) -> None:
     file = tmp_path / "imbalance.yaml"
     file.write_text(SCENARIO)
     made = score(file, seed, settings.load(None))
     (fact,) = made.faults
-    assert fact.found and fact.exact and fact.directed and fact.cause
+    assert fact.found and fact.exact and fact.cause and fact.findings == 1
     assert fact.reported_class == "imbalance"
     assert not made.false_alarms and not made.empty_evidence

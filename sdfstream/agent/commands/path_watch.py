@@ -41,6 +41,8 @@ VERDICTS: Final = ("unknown", "clean", "dead")
 _ALIVE: Final = 1
 _SILENT: Final = 2
 """States of a slot, as `probes.stamp.liveness` numbers them (a test keeps them equal); 0 is unknown."""
+NO_WITNESS: Final = -2
+"""In place of a slot: the path says nothing of what crosses a segment, whether it is answered or not."""
 _MOST_SEGMENTS: Final = 64
 _MOST_PATHS: Final = 256
 
@@ -77,7 +79,7 @@ class ProbeStates(Protocol):
         """Changes whenever slots are given out anew."""
 
     def slot(self, src: str, dst: str, path: int, dscp: int) -> int:
-        """Where the path stands in `states`; −1: it is not probed."""
+        """Where the path stands in `states`; −1: it is not probed; `NO_WITNESS`: it is not to be heard."""
 
     def states(self) -> UInt8s:
         """0 unknown, 1 alive, 2 silent, by slot."""
@@ -269,7 +271,8 @@ class PathWatches:
 
 def _quickest(slots: ProbeStates, src: str, paths: Sequence[ProbePath]) -> list[tuple[ProbePath, int]]:
     """The quick ones of these probe paths with their slots; those that are not probed here (−1) stay with them."""
-    found = [(path, slots.slot(src, path.dst, path.port, path.dscp)) for path in paths]
+    known = ((path, slots.slot(src, path.dst, path.port, path.dscp)) for path in paths)
+    found = [(path, slot) for path, slot in known if slot != NO_WITNESS]
     limits_ns = {slot: slots.limit_ns(slot) for _, slot in found if slot >= 0}
     most_ns = 2 * min(limits_ns.values(), default=0)
     return [(path, slot) for path, slot in found if slot < 0 or limits_ns[slot] <= most_ns]

@@ -6,15 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from sdfstream.agent.large.sessions import most_large
 from sdfstream.agent.sessions import sender_sockets
 from sdfstream.agent.watches import most_sessions
 from sdfstream.probes.config import AgentConfig, HostConfig
 from sdfstream.probes.engine.engine_io import Room, exchanges_of
+from sdfstream.probes.stamp.datagrams import LONGEST_PAYLOAD
 from sdfstream.records.units import NS_PER_S
 
 _MOST_PLANNED: Final = 2_048
 """Paths of planned sessions that a host may have; what goes beyond is not probed."""
-_LEAST_WIDTH: Final = 1_472
 _PATH_WORDS: Final = 32
 """Of a command that begins a path, generously; 4 octets each."""
 _LEAST_COMMAND_WORDS: Final = 1 << 16
@@ -44,15 +45,17 @@ def engine_room(
         configured = sum(len(s.source_ports) for s in host.sessions)
         senders = len(sender_sockets(config, host))
         quick, candidates = most_sessions(config, len(host.nics))
-        most = configured + quick + candidates + planned
+        large = most_large(config, host)
+        most = configured + quick + candidates + planned + large
         ranges[host.host] = EngineRange(number, paths, most, slots, senders, len(host.nics), nics)
         held += _exchanges(host, exchanges)
+        held += large * exchanges(round(NS_PER_S / config.large_hz)) if large else 0
         held += quick * exchanges(round(NS_PER_S / config.watch_rate_hz))
         held += candidates * exchanges(round(NS_PER_S / config.watch_candidate_hz)) + planned * exchanges(
             NS_PER_S // 10
         )
         paths, slots, nics = paths + most, slots + senders + len(host.nics), nics + len(host.nics)
-    width = max([_LEAST_WIDTH, *(s.size_bytes for h in config.hosts for s in h.sessions)])
+    width = max([LONGEST_PAYLOAD, *(s.size_bytes for h in config.hosts for s in h.sessions)])
     words = max(_LEAST_COMMAND_WORDS, 1 << (_PATH_WORDS * paths).bit_length())
     room = Room(
         paths=max(paths, 1),

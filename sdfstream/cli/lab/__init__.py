@@ -92,9 +92,10 @@ def _add_break(actions: Any) -> None:
         actions, "break", _break, "break something", "sdfstream lab break l0--s1 --kind gray-loss --share 0.1"
     )
     parser.add_argument("target", help="NIC h03/r1, link l0--s1, direction 'l0->s1' or node s1; miscabled: host h03")
-    kinds = ("link-down", "black-hole", "gray-loss", "flap", "miscabled")
+    kinds = ("link-down", "black-hole", "gray-loss", "mtu", "flap", "miscabled")
     parser.add_argument("--kind", choices=kinds, default="link-down")
     parser.add_argument("--share", type=float, default=1.0, help="lost share for gray-loss, 0..1")
+    parser.add_argument("--octets", type=int, help="largest IP packet that passes, for mtu (default 1300)")
     parser.add_argument("--end", help="end that is set down, as the link names it (default: the leaf's)")
     parser.add_argument("--times", type=int, default=9, help="flap: how often")
     parser.add_argument("--period", type=float, default=1.0, help="flap: seconds from one outage to the next")
@@ -156,7 +157,8 @@ def _break(args: argparse.Namespace) -> int:
             "flap", target=args.target, times=args.times, period_s=args.period, down_s=args.down, end=args.end
         )
     else:
-        answer = _lab(args).ask("inject", target=args.target, kind=args.kind, share=args.share, end=args.end)
+        more = {"octets": args.octets} if args.octets is not None else {}
+        answer = _lab(args).ask("inject", target=args.target, kind=args.kind, share=args.share, end=args.end, **more)
     fault = answer["fault"]
     emit(args.json, answer, f"{fault['id']}: {fault['kind']} on {fault['target']}; heal with: sdfstream lab heal")
     return 0

@@ -3,9 +3,13 @@
 The line of a clock is its last synced state, carried on by its skew. When it is synced again its offset is compared
 with that line; beyond both error bars and what a skew may change meanwhile it has jumped; where it was in holdover,
 beyond the bound that was published of it there as well, for a line drawn from a second of probes soon strays by more
-than its error bar. Offsets are relative: when the reference steps all others seem to, and when another clock becomes
-the reference all offsets move alike. So jumps are gathered for a moment, and what the clocks have in common (their
-median jump, a clock that did not jump counting as 0) is no step of theirs.
+than its error bar. Sync widens the bar of a clock at once that no longer agrees with its neighbours; such a state is
+waited out like one without a bar, and the line before it stands.
+
+Offsets are relative: when the reference steps all others seem to, and when another clock becomes the reference all
+offsets move alike. So jumps are gathered for a moment, and what the clocks have in common (their median jump, a clock
+that stays on its line counting as 0) is no step of theirs. Of a clock that has no line yet, as one that becomes the
+reference when it is first synced, or was away while the reference changed, nothing is known.
 """
 
 from __future__ import annotations
@@ -36,6 +40,8 @@ _WARN_NS, _BAD_NS = 100e3, 100e6
 _MOST_NS: Final = 1e18
 """Figures beyond are none: thirty years."""
 _BARS: Final = 3.0
+_WIDER: Final = 10.0
+"""An error bar so many times its line's is doubt: the state behind it moves no line."""
 _SKEW_CHANGE_PPB: Final = 1000.0
 """A frequency may change by this much while a clock is not synced."""
 _LINE_NS: Final = 60 * NS_PER_S
@@ -53,6 +59,7 @@ class ClockStepDetector:
         self.names = NameIndex(_MOST)
         self.table = Table(
             {
+                "begun_ns": np.int64(ABSENT_NS),
                 "seen_ns": np.int64(ABSENT_NS),
                 "reading_ns": np.int64(0),
                 "offset_ns": np.float64(0.0),
@@ -64,9 +71,9 @@ class ClockStepDetector:
                 "limit_ns": np.float64(0.0),
             }
         )
-        """Per clock: the line (when received, bus time; reading, offset, skew, error bar), the last error bar that was
-        published in holdover since (0: none); the jump that waits to
-        be compared with the others', bus time before which the clock was on its line, how far a jump may be wrong."""
+        """Per clock: the line (when it began and when received, bus time; reading, offset, skew, error bar), the last
+        error bar that was published in holdover since (0: none); the jump that waits to be compared with the others',
+        bus time before which the clock was on its line, how far a jump may be wrong."""
         self._gathering_ns = ABSENT_NS
         """Bus time of the first jump that waits; `ABSENT_NS`: none does."""
         self._standing: dict[str, list[Any]] = {}
@@ -104,7 +111,8 @@ class ClockStepDetector:
         limit = _BARS * (err + t["err_ns"][number]) + _SKEW_CHANGE_PPB * 1e-9 * np.abs(passed_ns)
         limit = np.maximum(limit, err + t["held_err_ns"][number])
         usable = (t["seen_ns"][number] != ABSENT_NS) & (elapsed_ns < _LINE_NS)
-        jumped = usable & (np.abs(jump) > np.maximum(limit, _SMALLEST_NS))
+        doubted = usable & (err > np.maximum(_SMALLEST_NS, _WIDER * t["err_ns"][number]))
+        jumped = usable & ~doubted & (np.abs(jump) > np.maximum(limit, _SMALLEST_NS))
         if jumped.any():
             which = number[jumped]
             fresh = t["jumped_ns"][which] == ABSENT_NS
@@ -113,9 +121,12 @@ class ClockStepDetector:
             t["limit_ns"][which] = np.maximum(limit[jumped], _SMALLEST_NS)
             if self._gathering_ns == ABSENT_NS:
                 self._gathering_ns = at_ns
-        t["seen_ns"][number], t["reading_ns"][number] = at_ns, reading_ns
-        t["offset_ns"][number], t["skew_ppb"][number], t["err_ns"][number] = offset, skew, err
-        t["held_err_ns"][number] = 0.0
+        t["begun_ns"][number[~usable]] = at_ns
+        sure = ~doubted
+        moved = number[sure]
+        t["seen_ns"][moved], t["reading_ns"][moved] = at_ns, reading_ns[sure]
+        t["offset_ns"][moved], t["skew_ppb"][moved], t["err_ns"][moved] = offset[sure], skew[sure], err[sure]
+        t["held_err_ns"][moved] = 0.0
 
     def detections(self, now: Instant) -> list[Detection]:
         """Steps of the last moments."""
@@ -128,11 +139,15 @@ class ClockStepDetector:
     def _assess(self, now_ns: int) -> None:
         """Find whose jumps they were; two clocks alone cannot tell, and the one that is not the reference is named."""
         t = self.table
-        here = np.flatnonzero((t["seen_ns"] != ABSENT_NS) & (now_ns - t["seen_ns"] < _GATHER_NS))
+        lately = (t["seen_ns"] != ABSENT_NS) & (now_ns - t["seen_ns"] < _GATHER_NS)
+        here = np.flatnonzero(lately & (t["begun_ns"] < self._gathering_ns))
         waits = t["jumped_ns"][here] != ABSENT_NS
         jump = np.where(waits, t["jump_ns"][here], 0.0)
-        own = jump - (float(np.median(jump)) if here.size > 2 else 0.0)
+        common = float(np.median(jump)) if here.size > 2 else 0.0
+        own = jump - common
         limit = float(t["limit_ns"][here][waits].max(initial=_SMALLEST_NS))
+        if abs(common) > limit:  # of lines that lead to the reference before nothing follows any more
+            t["seen_ns"][~lately] = ABSENT_NS
         began_ns = int(t["jumped_ns"][here][waits].min(initial=now_ns))
         for i in np.flatnonzero(np.abs(own) > limit).tolist()[:_MOST_STANDING]:
             before_ns = int(t["jumped_ns"][here[i]]) if waits[i] else began_ns

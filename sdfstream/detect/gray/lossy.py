@@ -32,6 +32,8 @@ _LEAST_EVENTS, _RECENT_EVENTS = 4, 16
 _REMEMBERED_NS = 64 * NS_PER_S
 """So long an element stands of which nothing clear was seen since its agents were late: as far as the windows reach."""
 _MOST_HARMED = 0.6
+ALIKE, UNLIKE = 1.0, 2.5
+"""Paths that are less unlike, in sigmas, are of one element; those more unlike are not."""
 _SURE = 0.9
 """A direction at fault stays named while newer evidence holds it to be so likely."""
 
@@ -55,6 +57,8 @@ class LossySubject:
     """Events for each probe that crosses it, beside what else costs the same paths."""
     others: float = 0.0
     """Events for each probe that all else brings."""
+    unlike: float = 0.0
+    """How far its paths are from losing alike, in sigmas (`unlikeness`)."""
     slots: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     """These paths' sessions."""
     harmed: Ints = field(default_factory=lambda: np.empty(0, np.int64))
@@ -99,6 +103,8 @@ class LossySubject:
         ratio = self.events / max(1, self.probes)
         self.share = ratio if share < 0 else share
         self.others = float((counts.probes[used] * others)[sure].sum() / max(1, self.probes)) if sure.any() else 0.0
+        each = np.full(slots.size, self.others)
+        self.unlike = unlikeness(counts.events[slots], counts.probes[slots], each)
 
     def shares(self) -> tuple[float, float, float]:
         """Loss share with 99.8 % bounds: with loss p a counted probe begins a run with p/(1 + p)."""
@@ -111,7 +117,12 @@ class LossySubject:
         return share, low_share, high_share
 
     def shows(self, now_ns: int, limit: float) -> bool:
-        """Whether it still shows more than what all else brings: by its evidence, or for want of newer one."""
+        """Whether it still shows more than what all else brings: by its evidence, or for want of newer one.
+
+        All paths of a NIC cross it: where they prove unlike, what loses is behind it.
+        """
+        if self.location.subject.type == "nic" and self.unlike > UNLIKE:
+            return False
         if self.resumed_ns:
             return now_ns - self.resumed_ns < _REMEMBERED_NS
         return self.events > 0 and float(log_tail_bound(self.events, self.probes, min(self.others, 0.999))) <= limit
@@ -168,15 +179,21 @@ def exposure(cabling: Cabling, location: Location, sessions: int) -> Floats:
     return result
 
 
-def alike(events: Ints, probes: Ints, others: Floats) -> float:
-    """How far paths are from losing alike: paths without loss beyond what one common share leaves, in sigmas.
+def unlikeness(events: Ints, probes: Ints, others: Floats) -> float:
+    """How far paths are from losing alike, in sigmas: an element treats all paths over it alike.
 
-    When most paths have lost something they are alike, whatever the share.
+    The larger of two: paths without loss beyond what one common share leaves; and how much more the paths' losses
+    differ than by chance, of which half counts, for few losses differ by a few sigmas now and then. When most paths
+    have lost something they are alike, whatever the share.
     """
     harmed = int((events > 0).sum())
     if harmed >= _MOST_HARMED * events.size:
         return 0.0
     share = max(0.0, float(events.sum() - (probes * others).sum()) / max(1, probes.sum()))
-    spared = np.clip(1.0 - share - others, 1e-9, 1.0) ** probes
+    each = np.clip(share + others, 1e-9, 1.0 - 1e-9)
+    spared = (1.0 - each) ** probes
     sigma = float(np.sqrt((spared * (1.0 - spared)).sum()))
-    return float((events.size - harmed - spared.sum()) / max(sigma, 0.5))
+    beyond = (events.size - harmed - spared.sum()) / max(sigma, 0.5)
+    expected, free = probes * each, max(1, events.size - 1)
+    squares = float(((events - expected) ** 2 / np.maximum(expected * (1.0 - each), 1e-9))[probes > 0].sum())
+    return max(float(beyond), (squares - free) / float(np.sqrt(2.0 * free)) / 2.0)

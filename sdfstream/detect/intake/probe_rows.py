@@ -128,6 +128,7 @@ class ProbeIntake:
         batch = paths_only(message.body)
         slots = self._sessions.of_batch(batch, "dscp_sent", at_ns)
         self._sessions.note_planes(batch, slots)
+        self._sessions.note_sizes(batch, slots)
         self._admit()
         rows = ProbeRows.of(batch, slots)
         self._note_producer(message, rows.t1_ns)
@@ -194,6 +195,7 @@ class ProbeIntake:
         row_at_ns = at_ns[message]
         self._sessions.table["seen_at_ns"][rows.slots] = row_at_ns
         self._sessions.note_planes(rows.batch, rows.slots)
+        self._sessions.note_sizes(rows.batch, rows.slots)
         self._marks.take_rows(rows.batch, rows.slots, int(at_ns[-1]))
         self._take_floors(rows.batch, rows.slots, int(at_ns[-1]))
         seen_ns = self._date(x, at_ns)

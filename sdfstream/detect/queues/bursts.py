@@ -89,6 +89,8 @@ class BurstDetector:
         """Leave to findings what is theirs."""
         for queue in now.findings.published("congestion"):
             self._standing |= dict.fromkeys(queue.directions, now.now_ns)
+            for subject in [s for s, b in self._bursts.items() if set(b.location.directions) <= set(queue.directions)]:
+                del self._bursts[subject]
             self._bursts.pop(queue.subject, None)
         self._standing = {d: ns for d, ns in self._standing.items() if now.now_ns - ns <= _DRAINS_NS}
 

@@ -105,6 +105,11 @@ class PauseRates:
             if port.high_ns and now_ns - port.high_ns <= _FRESH_NS
         }
 
+    def is_calm(self, nic: str, now_ns: int) -> bool:
+        """Whether the counters of a NIC are known, and say that it does not pause its switch."""
+        mine = [p for p in self._ports.values() if p.nic == nic and p.sent >= 0 and now_ns - p.seen_ns <= _FRESH_NS]
+        return bool(mine) and nic not in self.storming(now_ns)
+
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         return {"ports": [[name, asdict(port)] for name, port in self._ports.items()]}

@@ -101,6 +101,10 @@ class PortRates:
         best = max(fresh, key=lambda port: port.rate_bps, default=None)
         return None if best is None else PortUse(best.rate_bps, best.speed_bps, best.paused_hz)
 
+    def paused(self, least_hz: float) -> list[str]:
+        """NICs of which a port received at least so many pause frames a second between its last two readings."""
+        return sorted({port.nic for port in self._ports.values() if port.paused_hz >= least_hz})
+
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         return {"ports": [[name, asdict(port)] for name, port in self._ports.items()]}

@@ -36,14 +36,18 @@ _FEEDERS: Final = 2
 
 
 def under_the_first(
-    queues: list[Detection], *, marking: bool, hidden: Callable[[str, str], bool] = lambda *_: False
+    queues: list[Detection],
+    *,
+    marking: bool,
+    hidden: Callable[[str, str], bool] = lambda *_: False,
+    calm: Callable[[str], bool] = lambda _: False,
 ) -> list[Detection]:
     """`queues` without those that back-pressure explains; their roots with them as symptoms.
 
     Where the fabric is not known to mark (`marking`) an unmarked queue says nothing: then it takes several that lead to
     one at once. `hidden` says of two nodes whether a queue may stand between them that no path tells apart:
-    a queue may lead to another through it. Storms that counters of pause frames show have their symptoms already
-    (`root.symptoms`).
+    a queue may lead to another through it. `calm` says of a NIC whether its counters show that it pauses nobody.
+    Storms that counters of pause frames show have their symptoms already (`root.symptoms`).
     """
     if any(queue.cause == STORM for queue in queues):
         return queues
@@ -51,7 +55,7 @@ def under_the_first(
     led = Counter(of for i, of in enumerate(root) if of != i)
     root = [of if marking or led[of] >= _SEVERAL else i for i, of in enumerate(root)]
     return [
-        _with_feeders(queue, [queues[j] for j, of in enumerate(root) if of == i and j != i])
+        _with_feeders(queue, [queues[j] for j, of in enumerate(root) if of == i and j != i], calm)
         for i, queue in enumerate(queues)
         if root[i] == i
     ]
@@ -125,12 +129,12 @@ def _after(
     return min(beyond, key=lambda j: (queues[j].since_ns, queues[j].subject.id), default=i)
 
 
-def _with_feeders(queue: Detection, feeders: list[Detection]) -> Detection:
+def _with_feeders(queue: Detection, feeders: list[Detection], calm: Callable[[str], bool]) -> Detection:
     if not feeders:
         return queue
     mine = tuple(symptom(f.kind, f.subject, f.since_ns) for f in feeders)[:MAX_SYMPTOMS]
     found = replace(queue, symptoms=(*mine, *queue.symptoms), attached=len(mine))
-    if queue.subject.type == "nic" and len(feeders) >= _FEEDERS and unmarked(queue):
+    if queue.subject.type == "nic" and len(feeders) >= _FEEDERS and unmarked(queue) and not calm(queue.subject.id):
         detail = f"queues spread from {queue.subject.id} against the traffic, unmarked: it pauses its switch port"
         found = replace(found, cause=STORM, confidence=min(0.8, queue.confidence), severity="urgent", detail=detail)
     return found

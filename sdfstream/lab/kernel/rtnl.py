@@ -69,6 +69,12 @@ def link_up(ifindex: int, up: bool, what: str = "") -> KernelRequest:
     return KernelRequest(RTM_NEWLINK, 0, body, f"set interface {what or ifindex} {'up' if up else 'down'}")
 
 
+def set_mtu(ifindex: int, mtu_bytes: int, what: str = "") -> KernelRequest:
+    """The largest IP packet of an interface."""
+    body = _IFINFO.pack(0, 0, ifindex, 0, 0) + u32(4, mtu_bytes)
+    return KernelRequest(RTM_NEWLINK, 0, body, f"set the MTU of interface {what or ifindex} to {mtu_bytes}")
+
+
 def move_link(ifindex: int, netns_fd: int, what: str) -> KernelRequest:
     """Move an interface into another namespace; its cable stays plugged in."""
     return KernelRequest(

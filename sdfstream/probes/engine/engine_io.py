@@ -91,10 +91,8 @@ class PacketEngine:
         self.route_reports: Records = self._view(self._library.pe_route_reports, room.routes, layouts.ROUTE_REPORT)
         """(routes,) the same of each route."""
         self._act = ACT()
-        self._outs = np.zeros(room.paths, dtype=layouts.OUT)
-        self._sent = np.zeros((room.paths, max(room.width_bytes, 1)), dtype=np.uint8)
-        self._outs["data"] = self._sent.ctypes.data + np.arange(room.paths, dtype=np.uint64) * self._sent.shape[1]
-        self._outs["room_octets"] = self._sent.shape[1]
+        self._outs = np.zeros(0, dtype=layouts.OUT)
+        self._sent = np.zeros((0, 0), dtype=np.uint8)
         self._names = self._counter_names()
 
     @property
@@ -229,8 +227,17 @@ class PacketEngine:
 
     def due(self, now_ns: int, system_ns: int) -> tuple[Records, UInt8s]:
         """The probes due (`layouts.OUT`) and their octets, (n, width): views, valid until the next call."""
+        if not len(self._outs):
+            self._make_outs()
         n = self._library.pe_due(self._pe, now_ns, system_ns, self._outs.ctypes.data, len(self._outs))
         return self._outs[:n], self._sent[:n]
+
+    def _make_outs(self) -> None:
+        """Room for what `due` returns; where the shell sends the probes nobody asks for it."""
+        self._outs = np.zeros(self.room.paths, dtype=layouts.OUT)
+        self._sent = np.zeros((self.room.paths, max(self.room.width_bytes, 1)), dtype=np.uint8)
+        self._outs["data"] = self._sent.ctypes.data + np.arange(len(self._outs), dtype=np.uint64) * self._sent.shape[1]
+        self._outs["room_octets"] = self._sent.shape[1]
 
     def take_stamps(self, tokens: Int64s, at_ns: Int64s, kinds: UInt8s, user_at_ns: Int64s) -> None:
         """True sending times."""

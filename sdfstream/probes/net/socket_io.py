@@ -19,7 +19,7 @@ import socket
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from sdfstream.records.units import StampKind, UInt8s
 IP_PKTINFO, IP_RECVERR, IP_RECVTTL, IP_RECVTOS, IP_MTU_DISCOVER = 8, 11, 12, 13, 10
 IPV6_RECVERR, IPV6_MTU_DISCOVER, IPV6_RECVPKTINFO = 25, 23, 49
 IPV6_RECVHOPLIMIT, IPV6_RECVTCLASS, IPV6_PKTINFO, IPV6_HOPLIMIT, IPV6_TCLASS = 51, 66, 50, 52, 67
-_SIOCGIFFLAGS, _IFF_UP = 0x8913, 0x1
+_SIOCGIFFLAGS, _IFF_UP, _SIOCGIFMTU = 0x8913, 0x1, 0x8921
 _PMTUDISC_PROBE: Final = 3
 _SO_RCVBUFFORCE, _SO_SNDBUFFORCE = 33, 32
 _BUFFER_BYTES: Final = 4 << 20
@@ -135,8 +135,17 @@ def _open_here(nic: NicConfig, port: int, *, own_address: bool, hardware: bool) 
     return ProbeSocket(sock, sock.fileno(), nic, port, interface, address, kind, stamp_room, control, control_bytes)
 
 
-def presence(nic: NicConfig) -> tuple[object, int]:
-    """Look whether `nic` can be used now; what identifies it: its namespace, and its interface index there.
+class NicFound(NamedTuple):
+    """A NIC that can be used now."""
+
+    identity: tuple[object, int]
+    """Its namespace, and its interface index there."""
+    mtu_bytes: int | None
+    """MTU of its device; None: it cannot be read."""
+
+
+def presence(nic: NicConfig) -> NicFound:
+    """Look whether `nic` can be used now.
 
     Raises
     ------
@@ -145,16 +154,26 @@ def presence(nic: NicConfig) -> tuple[object, int]:
     """
     v6 = ipaddress.ip_address(nic.address).version == 6
 
-    def look() -> int:
+    def look() -> tuple[int, int | None]:
         with socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM) as sock:
             interface = socket.if_nametoindex(nic.device)
             ifreq = fcntl.ioctl(sock, _SIOCGIFFLAGS, struct.pack("16s24x", nic.device.encode()[:15]))
             if not struct.unpack_from("H", ifreq, 16)[0] & _IFF_UP:
                 raise OSError(errno.ENETDOWN, "the device is switched off", nic.device)
             _bind(sock, nic, 0, own_address=True)
-            return interface
+            return interface, _mtu_bytes(sock, nic.device)
 
-    return identity(nic.netns), inside(nic.netns, look)
+    name = identity(nic.netns)
+    interface, mtu_bytes = inside(nic.netns, look)
+    return NicFound((name, interface), mtu_bytes)
+
+
+def _mtu_bytes(sock: socket.socket, device: str) -> int | None:
+    try:
+        ifreq = fcntl.ioctl(sock, _SIOCGIFMTU, struct.pack("16s24x", device.encode()[:15]))
+    except OSError:
+        return None
+    return int(struct.unpack_from("i", ifreq, 16)[0])
 
 
 def report_icmp(socket_: ProbeSocket, on: bool) -> None:

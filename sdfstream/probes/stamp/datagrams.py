@@ -16,6 +16,10 @@ import numpy.typing as npt
 from sdfstream.errors import ConfigError
 from sdfstream.records.units import Int32s, Int64s, UInt8s
 
+LONGEST_BYTES: Final = 9_216
+"""Of an IP packet that every agent receives whole: the MTU that switches call jumbo. A loopback device's is larger."""
+LONGEST_PAYLOAD: Final = LONGEST_BYTES - 28
+"""Octets behind IPv4 and UDP."""
 SENT_TTL: Final = 255
 """TTL or hop limit of everything we send (as RFC 5357 section 4.1.2), so 255 − TTL on arrival counts routers."""
 

@@ -53,10 +53,20 @@ class Paths:
     size_bytes: UInt16s
     """IP packet."""
     template: UInt8s
-    """(s, width) probe packets without sequence number and time stamp."""
+    """(s, width) probe packets without sequence number, time stamp and what Extra Padding holds, which is zeros."""
 
     def __len__(self) -> int:
         return len(self.session)
+
+    def packets(self, path: Int64s) -> UInt8s:
+        """(n, width) a probe packet of each `path`, by their templates, as wide as the longest needs."""
+        head = self.template[self.session[path]]
+        longest = int(self.length[path].max(initial=0))
+        if longest <= head.shape[1]:
+            return head
+        data = np.zeros((len(path), longest), dtype=np.uint8)
+        data[:, : head.shape[1]] = head
+        return data
 
 
 def build(
@@ -172,7 +182,8 @@ def _payload(s: SessionConfig, mode: Mode) -> int:
 
 
 def _templates(sessions: Sequence[SessionConfig], lengths: Int32s, mode: Mode, first: int) -> UInt8s:
-    template = np.zeros((len(sessions), int(lengths.max(initial=mode.base_bytes))), dtype=np.uint8)
+    width = min(int(lengths.max(initial=mode.base_bytes)), tlv.least_payload_bytes(mode) + tlv.HEADER_BYTES)
+    template = np.zeros((len(sessions), width), dtype=np.uint8)
     for number, s in enumerate(sessions):
         tlv.write_template(template[number], mode, int(lengths[number]), s.dscp, s.ecn)
     fields(template, mode.probe)["ssid"] = np.arange(first + 1, first + len(sessions) + 1)

@@ -122,8 +122,7 @@ class SessionSender:
         """Compute what depends on the table of paths."""
         self._index = ex.PathIndex(self.paths)
         fields(self.paths.template, self._mode.probe)["error"] = self._error
-        longest = max(int(self.paths.length.max(initial=0)), tlv.least_payload_bytes(self._mode))
-        self._width = longest + tlv.HEADER_BYTES
+        self._width = tlv.least_payload_bytes(self._mode) + tlv.HEADER_BYTES
         self._mixed = bool((self.paths.socket[1:] < self.paths.socket[:-1]).any())
 
     def _names(self, path: Int64s) -> list[PathName]:
@@ -172,7 +171,7 @@ class SessionSender:
         self.counters.add("shed", "ring", self._exchanges.open(slot, seq, now_ns, system_ns, t1_word))
         self.counters.add("sent", n=len(path))
         self.path_liveness.sent(path, now_ns)
-        data = self.paths.template[self.paths.session[path]]
+        data = self.paths.packets(path)
         if len(path):
             head = fields(data, self._mode.probe)
             head["seq"] = seq

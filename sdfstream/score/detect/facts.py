@@ -70,7 +70,7 @@ class FaultFact:
     """The best finding's subject is the faulty element (a link's direction aside)."""
     directed: bool | None = None
     """Of a link or NIC at fault whose element is exact: the subject has its direction, or none where both are; None:
-    not asked."""
+    not asked, or a switch is named."""
     cause: bool = False
     """The best finding's cause is right, `SETTLED_NS` after its statement."""
     reported_class: str = MISSED
@@ -159,7 +159,8 @@ def _fact(run: RunFacts, outcome: FaultOutcome, histories: Mapping[str, Sequence
         settled = _settled(best, histories, made.kind)
         made.cause = settled["cause"] in CAUSES_OF.get(made.kind, frozenset())
         made.reported_class = reported_class(str(settled["kind"]), str(settled["cause"]))
-        if made.exact and 1 <= len(fault.get("links", ())) <= 2 and made.kind not in _AT_A_NIC:
+        directed = made.kind not in _AT_A_NIC and best["subject"]["type"] != "switch"
+        if made.exact and 1 <= len(fault.get("links", ())) <= 2 and directed:
             made.directed = directs(best, fault["links"])
     first = [] if best is None else [_brief(best)]
     made.reported = tuple(dict.fromkeys([*first, *sorted(_brief(h[0]) for h in tied)]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,10 @@ def agent(ports: int) -> AgentConfig:
 
 def test_sessions_share_the_sockets_of_their_ports() -> None:
     assert needed(agent(1000)) - needed(agent(500)) == 500
+
+
+def test_probes_as_large_as_the_mtu_have_a_socket_a_nic() -> None:
+    assert needed(replace(agent(10), large_hz=1.0)) == needed(agent(10)) + 1
 
 
 def test_the_limit_is_raised_where_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -266,6 +266,8 @@ def test_a_reflector_learns_names_from_a_plan() -> None:
         ("mesh_first_port", 850, "port 862 is the reflector's own"),
         ("mesh_first_port", 49_590, "some of these ports are watch ports"),
         ("mesh_allow", ["10.0.0.1/8"], "mesh_allow.0"),
+        ("large_hz", 10.5, "large_hz must lie within 0 and 10"),
+        ("large_hz", -1, "large_hz must lie within 0 and 10"),
     ],
 )
 def test_what_cannot_work_is_a_sentence(key: str, value: Any, sentence: str) -> None:

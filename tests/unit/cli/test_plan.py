@@ -159,10 +159,12 @@ def test_examples(module: Any) -> None:
 
 def test_the_page_names_every_setting_and_reason() -> None:
     assert not [f.name for f in fields(PlanConfig) if f"`{f.name}`" not in PAGE]
-    assert not [n for n in AgentConfig.__dataclass_fields__ if n.startswith("mesh") and f"`{n}`" not in PAGE]
+    assert not [n for n in AgentConfig.__dataclass_fields__ if n.startswith(("mesh", "large")) and f"`{n}`" not in PAGE]
     source = Path(planned.__file__).read_text(encoding="utf-8")
     reasons = {
-        r for r in re.findall(r'"(plan-[a-z-]+)"', source) if r not in ("plan-budget", "plan-target", "plan-room")
+        r
+        for r in re.findall(r'"(plan-[a-z-]+)"', source)
+        if r not in ("plan-budget", "plan-target", "plan-large", "plan-room")
     }
     assert len(reasons) == 9
     assert not [r for r in reasons if f"| `{r}` |" not in PAGE]

@@ -143,9 +143,7 @@ def test_a_queue_that_holds_up_all_before_it_is_placed_by_the_paths_that_wait_lo
     numbers = np.arange(2 * cabling.sessions.count)
 
     def crossing(directions: list[str]) -> np.ndarray:
-        return numbers[
-            [mine._all_cross(numbers[i : i + 1], location(LINK, numbers[:1], directions)[0]) for i in numbers]
-        ]
+        return numbers[mine._crosses(numbers, location(LINK, numbers[:1], directions)[0]).tolist()]
 
     full, fed = crossing(["s0->l2"]), crossing(["l0->s0", "l1->s0", "l3->s0"])
     assert full.size >= 3 and np.isin(full, fed).all()

@@ -82,6 +82,18 @@ def test_it_opens_once_measurements_show_it_as_long_as_time_has_passed() -> None
     assert [tick for tick, _ in said] == [7]
 
 
+def test_a_change_soon_after_a_statement_is_told_a_second_after_that() -> None:
+    """Not at the next regular update: what changed is compared with what was stated, not with a moment ago."""
+    ledger, said = make(), []
+    for tick in range(30):
+        cause = "link-failure" if tick < 6 else "port-disabled"
+        said += [
+            (tick, o.body.data["cause"])
+            for o in ledger.take("s", [replace(DETECTION, cause=cause)], T0 + tick * S // 10)
+        ]
+    assert said == [(3, "link-failure"), (13, "port-disabled")]
+
+
 def test_ids_are_stable_and_differ_between_findings() -> None:
     first, again = life(make(), [True] * 5)[0][1], life(make(), [True] * 5)[0][1]
     other = life(make(), [True] * 5, replace(DETECTION, since_ns=T0 + 1))[0][1]

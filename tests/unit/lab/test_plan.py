@@ -159,6 +159,20 @@ def test_link_down_is_done_at_the_leaf_unless_asked() -> None:
         faults.effects(PLAN, "link-down", "h03/r1", 1.0, "l0")
 
 
+def test_a_small_mtu_is_both_ends_and_of_several_the_least_counts() -> None:
+    link = PLAN.by_link["l0--s1"]
+    ends = {link.a.ifindex, link.b.ifindex}
+    usual = faults.effects(PLAN, "mtu", "l0--s1", 1.0, None)
+    assert usual.mtu_bytes == dict.fromkeys(ends, 1_300)
+    spine = faults.effects(PLAN, "mtu", "s1", 1.0, None, 1_400)
+    assert {i: m for i, m in faults.combined([spine, usual]).mtu_bytes.items() if i in ends} == usual.mtu_bytes
+    nic = PLAN.by_nic["h03/r1"]
+    assert set(faults.effects(PLAN, "mtu", "h03/r1", 1.0, None).mtu_bytes) == {nic.a.ifindex, nic.b.ifindex}
+    for octets in (1_279, 1_500):
+        with pytest.raises(ConfigError, match=r"must be 1280\.\.1499 octets"):
+            faults.effects(PLAN, "mtu", "l0--s1", 1.0, None, octets)
+
+
 def test_sysctls_leave_the_source_port_out_on_request() -> None:
     fields = {
         flag: sysctls.settings("leaf", FabricSpec(hash_ignores_source_port=flag))["net/ipv4/fib_multipath_hash_fields"]
@@ -196,11 +210,12 @@ def test_mesh_carries_its_parameters() -> None:
         rate_hz=50.0,
         size_bytes=200,
         reflector_port=8620,
+        large_hz=2.0,
         virtual_clocks={"h01": VirtualClock(offset_ns=5.0)},
     )
     config = mesh.agent_config(PLAN, spec, lambda node: f"/ns/{node}", ["h00", "h01"])
     assert [host.host for host in config.hosts] == ["h00", "h01"]
-    assert config.reflector_port == 8620
+    assert (config.reflector_port, config.large_hz) == (8620, 2.0)
     assert config.hosts[0].virtual_clock is None and config.hosts[1].virtual_clock == VirtualClock(offset_ns=5.0)
     assert len(config.hosts[0].sessions) == 2 * 2 * 2
     session = config.hosts[0].sessions[1]

@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 
 from sdfstream.agent.engine.room import engine_room
+from sdfstream.agent.large.sessions import MOST_PLANNED
 from sdfstream.agent.sessions import sender_sockets
 from sdfstream.agent.watches import most_sessions
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
+from sdfstream.probes.stamp.datagrams import LONGEST_PAYLOAD
 
 
 def config(hosts: int, mesh: str = "configured") -> AgentConfig:
@@ -57,5 +59,17 @@ def test_what_the_engine_demands_of_its_rings() -> None:
 
 def test_the_longest_probe_fits() -> None:
     made = config(1)
-    long = replace(made.hosts[0], sessions=(replace(made.hosts[0].sessions[0], size_bytes=8_900),))
-    assert engine_room(replace(made, hosts=(long,)), lambda _: 16)[0].width_bytes == 8_900
+    assert engine_room(made, lambda _: 16)[0].width_bytes == LONGEST_PAYLOAD, "of any agent, by either family"
+    long = replace(made.hosts[0], sessions=(replace(made.hosts[0].sessions[0], size_bytes=60_000),))
+    assert engine_room(replace(made, hosts=(long,)), lambda _: 16)[0].width_bytes == 60_000
+
+
+@pytest.mark.parametrize("mesh", ["configured", "auto"])
+def test_large_sessions_have_room(mesh: str) -> None:
+    small, small_ranges = engine_room(config(3, mesh), lambda _: 16)
+    large, large_ranges = engine_room(replace(config(3, mesh), large_hz=2.0), lambda _: 16)
+    more = 1 + (MOST_PLANNED if mesh == "auto" else 0)
+    for host in ("h0", "h1", "h2"):
+        assert large_ranges[host].paths == small_ranges[host].paths + more, "one pair, however many sessions"
+        assert large_ranges[host].senders == small_ranges[host].senders + 2, "a socket a NIC"
+    assert large.exchanges == small.exchanges + 3 * 16 * more

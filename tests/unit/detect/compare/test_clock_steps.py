@@ -27,6 +27,10 @@ class Clocks:
         self.steps: dict[int, tuple[float, float]] = {}
         """Clock to (when, s; by how much, µs)."""
         self.reference: list[tuple[float, int]] = [(0.0, 0)]
+        self.first_s: dict[int, float] = {}
+        """Clock to when it is first synced."""
+        self.doubted: dict[int, tuple[float, float, float]] = {}
+        """Clock to (from, until, s: synced, with a bar of; µs)."""
         self.away: dict[int, tuple[float, float, float]] = {}
         """Clock to (from, until, s: holdover; by how much its line is wrong, ppb), its bound growing by twice that."""
 
@@ -40,6 +44,7 @@ class Clocks:
             if at_s <= t < at_s + 0.4:  # all that is measured against a reference that stepped is unsure
                 status = ["unsynced" if k == clock or clock == reference else s for k, s in enumerate(status)]
         status[reference] = "synced"
+        status = ["unsynced" if t < self.first_s.get(k, 0.0) else s for k, s in enumerate(status)]
         skew_ppb, err_ns = self.skew_ppb - self.skew_ppb[reference], np.full(n, 3e3)
         strayed_ns = np.zeros(n)
         for clock, (from_s, until_s, ppb) in self.away.items():
@@ -48,6 +53,8 @@ class Clocks:
             if from_s <= t < until_s:
                 status[clock], strayed_ns[clock] = "holdover", ppb * (t - from_s)
                 err_ns[clock] += 2.0 * abs(strayed_ns[clock])
+        for clock, (from_s, until_s, us) in self.doubted.items():
+            err_ns[clock] = us * 1e3 if from_s <= t < until_s else err_ns[clock]
         rows = {
             "clock": NAMES,
             "at_ns": T0 + int(t * S) + true.astype(np.int64),
@@ -101,6 +108,23 @@ def test_another_reference_and_noise_are_no_steps(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
+def test_a_clock_that_is_the_reference_once_it_is_synced_did_not_step(seed: int) -> None:
+    clocks = Clocks(seed)
+    clocks.reference = [(0.0, 1), (0.3, 0)]
+    clocks.first_s[0] = 0.3
+    assert clocks.told(14) == {}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_reference_that_is_away_and_comes_back_did_not_step(seed: int) -> None:
+    """In holdover for 13 s; ten seconds into it another clock becomes the reference, for as long as it is away."""
+    clocks = Clocks(seed)
+    clocks.reference = [(0.0, 0), (18.0, 1), (21.2, 0)]
+    clocks.away[0] = (8.0, 21.0, 0.0)
+    assert clocks.told(35) == {}
+
+
+@pytest.mark.parametrize("seed", range(5))
 def test_a_line_that_strayed_in_holdover_within_its_bound_is_no_step(seed: int) -> None:
     """Probes of a second, then none for 38 s: the skew was wrong by 2 ppm, and the bound said so."""
     clocks = Clocks(seed)
@@ -113,3 +137,18 @@ def test_a_step_in_holdover_is_told_where_it_is_larger_than_the_bound(seed: int)
     clocks = Clocks(seed)
     clocks.away[2], clocks.steps[2] = (1.0, 39.0, 2000.0), (39.0, 700.0)
     assert list(clocks.told(45)) == ["h2"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_step_is_told_though_sync_doubts_the_clock_first(seed: int) -> None:
+    """Three states with a bar four times the step, as sync widens it before it gives the clock up."""
+    clocks = Clocks(seed)
+    clocks.steps[3], clocks.doubted[3] = (8.3, 250.0), (8.0, 8.3, 960.0)
+    assert list(clocks.told(12)) == ["h3"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_bar_that_widens_and_narrows_is_no_step(seed: int) -> None:
+    clocks = Clocks(seed)
+    clocks.doubted[3] = (8.0, 30.0, 960.0)
+    assert not clocks.told(35)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sdfstream.detect.gray.known import KnownLosses, LossCounts
-from sdfstream.detect.gray.lossy import LossySubject, alike
+from sdfstream.detect.gray.lossy import LossySubject, unlikeness
 from sdfstream.detect.localise import Location
 from sdfstream.detect.runs import LossRuns
 from sdfstream.detect.sessions import Sessions
@@ -62,9 +62,28 @@ def test_shares_leave_out_what_others_cost_and_are_never_zero() -> None:
 
 def test_paths_of_which_two_lose_all_are_unlike_and_those_that_lose_faintly_are_alike() -> None:
     probes, others = np.full(12, 400), np.full(12, 5e-4)
-    assert alike(np.array([20, 20] + [0] * 10), probes, others) > 2.5
+    assert unlikeness(np.array([20, 20] + [0] * 10), probes, others) > 2.5
     rng = np.random.default_rng(1)
-    assert alike(rng.poisson(400 * 0.003, 12), probes, others) < 1.0
+    assert unlikeness(rng.poisson(400 * 0.003, 12), probes, others) < 1.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_paths_of_which_half_lose_a_tenth_prove_unlike_and_those_that_all_do_hardly_ever(seed: int) -> None:
+    """A NIC behind whose leaf one of several links loses, and a NIC that loses; seven seconds at 10 Hz."""
+    rng, probes, others = np.random.default_rng(seed), np.full(30, 70), np.full(30, 5e-4)
+    crossing = np.arange(30) % 2
+    assert unlikeness(rng.binomial(probes, 0.1 * crossing), probes, others) > 2.5
+    assert unlikeness(rng.binomial(probes, np.full(30, 0.01)), probes, others) < 2.5
+
+
+def test_a_nic_whose_paths_prove_unlike_stands_no_longer() -> None:
+    nic = lossy()
+    nic.location.subject = Subject("nic", "h0/r0")
+    used, ones, events = np.arange(30), np.ones(30), np.where(np.arange(30) % 2, 14, 0)
+    nic.measure(LossCounts(events, np.full(30, 140)), used, ones, 0.05, np.zeros(30))
+    assert nic.unlike > 2.5 and not nic.shows(T0 + 10 * S, -10.0)
+    nic.measure(LossCounts(np.full(30, 7), np.full(30, 140)), used, ones, 0.05, np.zeros(30))
+    assert nic.shows(T0 + 10 * S, -10.0)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -85,3 +85,8 @@ def test_queues_in_a_ring_have_no_root_and_are_all_told() -> None:
 
 def test_a_storm_that_counters_show_is_left_as_it_is() -> None:
     assert len(told([queue("l2->h4/r0", cause="pause-storm"), *STORM[1:]])) == 5
+
+
+def test_a_nic_whose_counters_say_that_it_pauses_nobody_is_no_storm() -> None:
+    (found,) = under_the_first(STORM, marking=True, calm=lambda nic: nic == "h4/r0")
+    assert (found.cause, found.severity, found.attached) == ("queueing", "warning", 4)

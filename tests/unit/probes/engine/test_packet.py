@@ -31,7 +31,7 @@ def test_golden_probe(key: bytes | None) -> None:
 @pytest.mark.parametrize("error", [ERROR, PTP_ERROR], ids=["ntp", "ptp"])
 def test_probes_of_every_size_and_class(key: bytes | None, error: int) -> None:
     codec = Codec(key, error)
-    for size in (64, 100, 128, 129, 150, 182, 200, 1_500):
+    for size in (64, 100, 128, 129, 150, 182, 200, 1_280, 1_500, 4_200, 9_000):
         for dscp, ecn in ((0, 0), (46, 2), (63, 3), (1, 1)):
             session = SessionConfig(
                 "ha/r0", "hb/r0", "10.0.1.1", source_ports=(50_001,), dscp=dscp, ecn=ecn, size_bytes=size

@@ -1,0 +1,139 @@
+"""NICs that switches hold up: where the full port lies beyond them, which their own queues hide.
+
+A port that fills on a lossless fabric pauses the ports that feed it, these those that feed them, and the NICs at last.
+Then all that a NIC sends waits in its host, wherever it goes, for many times longer than at the full port; by delay it
+is the NICs that are sick. Their counters say that they are paused. Two of them at once are not two faults: what they
+have in common is searched for among what their packets wait *besides*. Of the paths that leave one NIC those over the
+full port, and over the ports that it has filled, wait longer than the others; taken one after the other, the longest
+first, such directions lead to one another, and the full port is where they end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.localise import Location
+from sdfstream.detect.queues.controlled import LATE_MARKS_US
+from sdfstream.detect.root.spread import unmarked
+from sdfstream.records.finding import Subject
+from sdfstream.records.units import NS_PER_MS, NS_PER_S, Bools, Float64s
+
+Ints = npt.NDArray[np.int64]
+
+HELD_UP: Final = 2
+"""NICs that are paused at once by one full port, not each by its own."""
+_PATHS: Final = 3
+"""Paths over a direction, and beside it, that a comparison takes."""
+_SURE: Final = 5.0
+"""Standard errors by which paths over a direction wait longer than those beside it."""
+_MOST: Final = 8
+_SURELY: Final = 0.9
+_PROBABILITY: Final = 0.9
+_READ_NS: Final = 2500 * NS_PER_MS
+"""Ports are read once a second; a second more tells the full port from those that it has filled."""
+_LATER_NS: Final = 2 * NS_PER_S
+"""Queues of one spreading begin within this time."""
+
+
+def full_port(cabling: Cabling, paused: Sequence[str], slow: Ints, excess_ns: Float64s) -> Location | None:
+    """The direction that holds up several NICs; None where fewer are paused, or the evidence is too thin.
+
+    Parameters
+    ----------
+    paused : sequence of str
+        NICs whose counters say that their switch pauses them.
+    slow : (n,) int
+        Directed paths that stand in a queue: 2·session + (0 fwd, 1 rev).
+    excess_ns : (n,) float
+        What each waits above normal, mean since its queue stands.
+    """
+    cables = {nic: cabling.nic_element(nic, "tx") for nic in paused}
+    element = np.where(
+        cabling.weight[slow // 2, slow % 2] > _SURELY, cabling.element[slow // 2, slow % 2], -1
+    )  # (n, hops)
+    from_nic = [np.flatnonzero((element == number).any(axis=1)) for number in cables.values() if number >= 0]
+    held = [rows for rows in from_nic if rows.size > _PATHS]
+    if len(held) < HELD_UP:
+        return None
+    rows = np.concatenate(held)
+    beside = np.concatenate([excess_ns[mine] - np.median(excess_ns[mine]) for mine in held])
+    directions = _longer(cabling, element[rows], beside)
+    if not directions:
+        return None
+    last = _end(cabling, directions, element[rows])
+    crossing = slow[(element == last).any(axis=1)]
+    name = cabling.direction(last)
+    return Location(
+        cabling.subject(last), [name], True, 1.0, crossing // 2, [(name, _PROBABILITY)], _PROBABILITY,
+        ["rev" if number % 2 else "fwd" for number in crossing.tolist()],
+    )  # fmt: skip
+
+
+def _longer(cabling: Cabling, element: Ints, wait_ns: Float64s) -> list[int]:
+    """Directions between switches whose paths wait longer than those beside them, the clearest first."""
+    between = [e for e in np.unique(element[element >= 0]).tolist() if cabling.subject(e).type == "link"]
+    crosses = {e: (element == e).any(axis=1) for e in between}
+    left = wait_ns.copy()
+    found: list[int] = []
+    while len(found) < _MOST:
+        rest = {e: _standing(left, over) for e, over in crosses.items() if e not in found}
+        best = max(rest, key=lambda e: (rest[e][0], -e), default=-1)
+        if best < 0 or rest[best][0] < _SURE:
+            return found
+        left[crosses[best]] -= rest[best][1]
+        found.append(best)
+    return found
+
+
+def _standing(wait_ns: Float64s, over: Bools) -> tuple[float, float]:
+    """(standard errors, ns) by which paths over a direction wait longer than the others; zeros: they are too few."""
+    mine, others = wait_ns[over], wait_ns[~over]
+    if min(mine.size, others.size) < _PATHS:
+        return 0.0, 0.0
+    longer = float(mine.mean() - others.mean())
+    scatter = np.concatenate(
+        [mine - mine.mean(), others - others.mean()]
+    )  # of three paths alone it may be next to none
+    error = float(np.sqrt((scatter**2).sum() / (scatter.size - 2) * (1 / mine.size + 1 / others.size)))
+    return (longer / error if error else 0.0), longer
+
+
+def _end(cabling: Cabling, directions: Sequence[int], element: Ints) -> int:
+    """Where the clearest of these directions leads: each hands paths on to the next, at which they wait, too."""
+    ends = {e: cabling.direction(e).split("->") for e in directions}
+    crosses = {e: (element == e).any(axis=1) for e in directions}
+    at, seen = directions[0], {directions[0]}
+    while following := [
+        e for e in directions if e not in seen and ends[e][0] == ends[at][-1] and bool((crosses[e] & crosses[at]).any())
+    ]:
+        at = following[0]
+        seen.add(at)
+    return at
+
+
+def under_full_port(queues: list[Detection], full: Subject | None) -> list[Detection]:
+    """`queues` with those that a full port makes as its symptoms: unmarked, and begun with it."""
+    root = next((queue for queue in queues if queue.subject == full), None)
+    if root is None:
+        return queues
+    made = [
+        queue
+        for queue in queues
+        if queue.subject != full and unmarked(queue) and abs(queue.since_ns - root.since_ns) <= _LATER_NS
+    ]
+    mine = tuple(symptom(queue.kind, queue.subject, queue.since_ns) for queue in made)[:MAX_SYMPTOMS]
+    root = replace(root, symptoms=(*mine, *root.symptoms), attached=len(mine))
+    return [root, *(queue for queue in queues if queue.subject != full and queue not in made)]
+
+
+def confirmed_by_counters(queue: Detection) -> Detection:
+    """A queue that should be marked and is not waits for the counters that tell whether a pause made it."""
+    waits = unmarked(queue, LATE_MARKS_US)
+    return replace(queue, confirm_ns=max(queue.confirm_ns, _READ_NS)) if waits else queue

@@ -1,0 +1,81 @@
+"""NICs that a full port holds up: found by what their packets wait besides, however long they wait in their hosts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.root.held_up import confirmed_by_counters, full_port, under_full_port
+from sdfstream.detect.stage import DetectStage
+from sdfstream.records.finding import Subject
+from sdfstream.records.units import NS_PER_MS, NS_PER_S
+from tests.fixtures.drive import run
+from tests.fixtures.leafspine import Fabric, Shape
+from tests.unit.detect.root.test_spread import queue
+
+SHAPE = Shape(hosts=8, rails=1, leaves=4, spines=2, ports=6, rate_hz=12.0, peers=5)
+FULL = Subject("link", "l0--s1")
+
+
+@pytest.fixture(scope="module")
+def cabling() -> Cabling:
+    stage, made = DetectStage(), Fabric(3, [], SHAPE)
+    run(stage, made.messages(4))
+    return stage._engines.congestion.cabling
+
+
+def crossing(cabling: Cabling, direction: str) -> np.ndarray:
+    """Which directed paths cross it."""
+    number = np.arange(2 * cabling.sessions.count)
+    element, weight = cabling.element[number // 2, number % 2], cabling.weight[number // 2, number % 2]
+    return (np.isin(element, cabling.numbers([direction])) & (weight > 0.9)).any(axis=1)
+
+
+def slow_paths(cabling: Cabling, nics: list[str], beside: dict[str, float], seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Directed paths from `nics`, and what they wait: 8 ms and what stands at the directions `beside`, ns."""
+    leaves = {nic: cabling.topology.leaf_of[nic] for nic in nics}
+    from_nics = np.logical_or.reduce([crossing(cabling, f"{nic}->{leaf}") for nic, leaf in leaves.items()])
+    wait = 8.0 + sum((ms * crossing(cabling, d) for d, ms in beside.items()), np.zeros(from_nics.size))
+    slow = np.flatnonzero(from_nics)
+    return slow, wait[slow] * NS_PER_MS * np.random.default_rng(seed).normal(1.0, 0.02, slow.size)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_full_port_is_where_the_ways_of_what_waits_longer_end(cabling: Cabling, seed: int) -> None:
+    """l0->s1 is full: both NICs of l0 are paused. s1->l0 is full: so is l1->s1, and the NICs of l1."""
+    for nics, beside, expected in (
+        (["h00/r0", "h01/r0"], {"l0->s1": 0.8}, "l0->s1"),
+        (["h02/r0", "h03/r0"], {"l1->s1": 2.0, "s1->l0": 1.0}, "s1->l0"),
+    ):
+        if {cabling.topology.leaf_of[nic] for nic in nics} != {"l0" if "h00/r0" in nics else "l1"}:
+            pytest.fail("the fixture cables its hosts otherwise")
+        slow, wait_ns = slow_paths(cabling, nics, beside, seed)
+        found = full_port(cabling, nics, slow, wait_ns)
+        assert found is not None and found.subject == FULL and found.directions == [expected]
+        assert sorted(found.directed_paths().tolist()) == slow[crossing(cabling, expected)[slow]].tolist()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_is_named_where_nics_wait_alike_or_one_alone_is_paused(cabling: Cabling, seed: int) -> None:
+    slow, wait_ns = slow_paths(cabling, ["h00/r0", "h01/r0"], {}, seed)
+    assert full_port(cabling, ["h00/r0", "h01/r0"], slow, wait_ns) is None
+    slow, wait_ns = slow_paths(cabling, ["h00/r0", "h01/r0"], {"l0->s1": 0.8}, seed)
+    assert full_port(cabling, ["h00/r0"], slow, wait_ns) is None
+
+
+def test_unmarked_queues_that_began_with_it_are_its_symptoms() -> None:
+    full = queue("l0->s1")
+    made, later, marked = queue("h0/r0->l0", 30.5, us=8000.0), queue("h4/r0->l2", 36.0), queue("l2->h5/r0", ce=0.9)
+    found = under_full_port([made, full, later, marked], full.subject)
+    assert [q.subject.id for q in found] == [full.subject.id, "h4/r0", "h5/r0"]
+    assert found[0].attached == 1 and found[0].symptoms[0]["subject"]["id"] == "h0/r0"
+    assert under_full_port([made, later], full.subject) == [made, later]
+
+
+def test_a_queue_that_should_be_marked_and_is_not_waits_for_the_counters() -> None:
+    late, marked = replace(queue("h0/r0->l0"), confirm_ns=300), replace(queue("l2->h5/r0", ce=0.9), confirm_ns=300)
+    assert confirmed_by_counters(late).confirm_ns > 2 * NS_PER_S
+    assert confirmed_by_counters(marked).confirm_ns == 300
