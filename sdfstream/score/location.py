@@ -70,9 +70,19 @@ def located(fault: Mapping[str, Any], finding: Mapping[str, Any]) -> LocationMat
     'EXACT'
     >>> located(fault, {"subject": {"type": "link", "id": "l0--s2"}}).name
     'NEAR'
+
+    A NIC on a faulty leaf is as near as its cable:
+
+    >>> fault = {"kind": "switch-down", "target": "l0", "links": ["h0/r0->l0", "l0->h0/r0"]}
+    >>> located(fault, {"subject": {"type": "nic", "id": "h0/r0"}}).name
+    'NEAR'
     """
-    elements = [fault["target"], *(fault.get("links", ()) if fault["kind"] in AT_LINKS else ())]
-    return max(locate(str(element), finding) for element in elements)
+    links = [str(link) for link in fault.get("links", ())]
+    best = max(locate(str(one), finding) for one in [fault["target"], *(links if fault["kind"] in AT_LINKS else ())])
+    subject = finding.get("subject") or {}
+    if best is LocationMatch.ELSEWHERE and str(subject.get("id", "")) in _nics(frozenset().union(*map(ends, links))):
+        return LocationMatch.NEAR
+    return best
 
 
 def touched(target: str, finding: Mapping[str, Any]) -> bool:

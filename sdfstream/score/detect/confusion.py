@@ -56,6 +56,7 @@ CLASS_OF_CAUSE: Final[dict[str, str]] = {
     "class-mismatch": CONFIGURATION,
     "transport-mismatch": CONFIGURATION,
     "remarking": CONFIGURATION,
+    "mtu": CONFIGURATION,
     "cabling": CONFIGURATION,
     "naming": CONFIGURATION,
     "host-gone": HOST,
