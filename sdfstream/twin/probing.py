@@ -209,7 +209,8 @@ class Prober:
         lost = rng.random(n, np.float32)
         survive = cells.sum("pass", flat, hops)
         ok = lost >= self.loss_each if survive is None else lost < (1 - self.loss_each) * np.exp(survive)
-        ok &= ~self._dropped(session, cells, flat, hops, back)
+        if cells.holds("hashed") or cells.holds("largest"):
+            ok &= ~self._dropped(session, cells, flat, hops, back)
         unmarked = cells.sum("unmarked", flat, hops)
         ce = np.zeros(n, bool) if unmarked is None else rng.random(n, np.float32) >= np.exp(unmarked)
         rewritten = cells.sum("rewritten", flat, hops)
@@ -280,6 +281,10 @@ class CellsTable:
     def row(self, t1: Int64s) -> Int64s:
         """Where each packet's cell begins in the tables."""
         return np.clip(t1 // CELL_NS - self._first, 0, self._count - 1) * self._width
+
+    def holds(self, name: str) -> bool:
+        """Whether the figure is other than 0 anywhere."""
+        return name in self._tables
 
     def at(self, name: str, index: Int64s) -> Float32s | None:
         """The figure at some cells and directions; None: nowhere other than 0."""
