@@ -48,6 +48,7 @@ CLASS_OF_CAUSE: Final[dict[str, str]] = {
     "ecn-mistuned": CONFIGURATION,
     "class-mismatch": CONFIGURATION,
     "transport-mismatch": CONFIGURATION,
+    "mtu": CONFIGURATION,
     "remarking": CONFIGURATION,
     "cabling": CONFIGURATION,
     "naming": CONFIGURATION,
