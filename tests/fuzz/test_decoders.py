@@ -31,7 +31,7 @@ def test_all_stages_take_anything() -> None:
 
 def test_whoever_speaks_under_many_names_moves_neither_the_watermark_nor_the_reference() -> None:
     long: dict[str, Any] = {"seconds": 22.0, "names": ("sync", "detect"), "damaged": 0.0}
-    alone, beside = stages.untouched(5, 0, **long), stages.untouched(5, 900, **long)
+    alone, beside = stages.untouched(8, 0, **long), stages.untouched(8, 900, **long)
     assert [line[1:] for line in beside] == [line[1:] for line in alone]
     # a watermark of four agents, of which a quarter is asked, comes a message later when others speak as well
     assert max(abs(one[0] - other[0]) for one, other in zip(alone, beside, strict=True)) <= 1

@@ -55,9 +55,8 @@ def full_port(cabling: Cabling, paused: Sequence[str], slow: Ints, excess_ns: Fl
         What each waits above normal, mean since its queue stands.
     """
     cables = {nic: cabling.nic_element(nic, "tx") for nic in paused}
-    element = np.where(
-        cabling.weight[slow // 2, slow % 2] > _SURELY, cabling.element[slow // 2, slow % 2], -1
-    )  # (n, hops)
+    surely = cabling.weight[slow // 2, slow % 2] > _SURELY
+    element = np.where(surely, cabling.element[slow // 2, slow % 2], -1)
     from_nic = [np.flatnonzero((element == number).any(axis=1)) for number in cables.values() if number >= 0]
     held = [rows for rows in from_nic if rows.size > _PATHS]
     if len(held) < HELD_UP:
@@ -98,9 +97,8 @@ def _standing(wait_ns: Float64s, over: Bools) -> tuple[float, float]:
     if min(mine.size, others.size) < _PATHS:
         return 0.0, 0.0
     longer = float(mine.mean() - others.mean())
-    scatter = np.concatenate(
-        [mine - mine.mean(), others - others.mean()]
-    )  # of three paths alone it may be next to none
+    # of both together: that of three paths alone may be next to none
+    scatter = np.concatenate([mine - mine.mean(), others - others.mean()])
     error = float(np.sqrt((scatter**2).sum() / (scatter.size - 2) * (1 / mine.size + 1 / others.size)))
     return (longer / error if error else 0.0), longer
 

@@ -55,6 +55,7 @@ CLASS_OF_CAUSE: Final[dict[str, str]] = {
     "ecn-mistuned": CONFIGURATION,
     "class-mismatch": CONFIGURATION,
     "transport-mismatch": CONFIGURATION,
+    "mtu": CONFIGURATION,
     "remarking": CONFIGURATION,
     "mtu": CONFIGURATION,
     "cabling": CONFIGURATION,

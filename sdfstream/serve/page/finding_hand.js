@@ -8,7 +8,7 @@ const LASTS = { 1800: '30 min', 3600: '1 h', 7200: '2 h', 28800: '8 h', 86400: '
 // the causes of schemas/findings.md, and that it was none
 export const LABELS = [
   'link-failure', 'port-disabled', 'degraded-link', 'gray-failure', 'queueing', 'ecmp-imbalance', 'pause-storm', 'slow-nic', 'ecn-mistuned', 'class-mismatch',
-  'transport-mismatch', 'remarking', 'cabling', 'naming', 'host-gone', 'clock', 'software', 'unknown', 'false-alarm',
+  'transport-mismatch', 'mtu', 'remarking', 'cabling', 'naming', 'host-gone', 'clock', 'software', 'unknown', 'false-alarm',
 ];
 
 export function FindingHand({ finding }) {
