@@ -57,7 +57,6 @@ CLASS_OF_CAUSE: Final[dict[str, str]] = {
     "transport-mismatch": CONFIGURATION,
     "mtu": CONFIGURATION,
     "remarking": CONFIGURATION,
-    "mtu": CONFIGURATION,
     "cabling": CONFIGURATION,
     "naming": CONFIGURATION,
     "host-gone": HOST,
