@@ -135,9 +135,7 @@ class LossDetector:
         By paths that cross nothing that stands, some of which may cross what has not been found yet. Healthy paths
         differ: `_SPREAD` times what they have in common is normal for each.
         """
-        clear = whole.probes > 0
-        for a in exposures:
-            clear &= a == 0.0
+        clear = np.logical_and.reduce([whole.probes > 0, *(a == 0.0 for a in exposures)])
         k, n = whole.events[clear].astype(float), whole.probes[clear].astype(float)
         if not n.size:
             return self.config.loss_share
@@ -252,8 +250,10 @@ class LossDetector:
         if events < _LEAST_EVENTS or tail > limit:
             return None
         if location.subject.type in ("nic", "link"):
-            every = [counts, *(seen.of(other) for other in _LOOKS if other is not look)]
-            unlike = max(unlikeness(c.events[slots], c.probes[slots], others[slots]) for c in every)
+            nic = location.subject.type == "nic"
+            every = [counts, *(seen.of(other) for other in _LOOKS if nic and other is not look)]
+            sums = ((c.events[slots], c.probes[slots], others[slots]) for c in every)
+            unlike = max(unlikeness(*one, in_whole=nic) for one in sums)
             if unlike > UNLIKE:
                 location = self._some_path(location, slots, counts.events)
             elif unlike > ALIKE:

@@ -104,7 +104,8 @@ class LossySubject:
         self.share = ratio if share < 0 else share
         self.others = float((counts.probes[used] * others)[sure].sum() / max(1, self.probes)) if sure.any() else 0.0
         each = np.full(slots.size, self.others)
-        self.unlike = unlikeness(counts.events[slots], counts.probes[slots], each)
+        nic = self.location.subject.type == "nic"
+        self.unlike = unlikeness(counts.events[slots], counts.probes[slots], each, in_whole=nic)
 
     def shares(self) -> tuple[float, float, float]:
         """Loss share with 99.8 % bounds: with loss p a counted probe begins a run with p/(1 + p)."""
@@ -179,12 +180,13 @@ def exposure(cabling: Cabling, location: Location, sessions: int) -> Floats:
     return result
 
 
-def unlikeness(events: Ints, probes: Ints, others: Floats) -> float:
+def unlikeness(events: Ints, probes: Ints, others: Floats, *, in_whole: bool) -> float:
     """How far paths are from losing alike, in sigmas: an element treats all paths over it alike.
 
-    The larger of two: paths without loss beyond what one common share leaves; and how much more the paths' losses
-    differ than by chance, of which half counts, for few losses differ by a few sigmas now and then. When most paths
-    have lost something they are alike, whatever the share.
+    Counted are paths without loss beyond what one common share leaves. Where all of them cross the element `in_whole`,
+    there and back, as they do a NIC, how much their losses differ beyond chance counts by half, if it is more: few
+    losses differ by a few sigmas now and then. (A link often loses in one direction, which some of its paths do not
+    cross.) When most paths have lost something they are alike, whatever the share.
     """
     harmed = int((events > 0).sum())
     if harmed >= _MOST_HARMED * events.size:
@@ -194,6 +196,8 @@ def unlikeness(events: Ints, probes: Ints, others: Floats) -> float:
     spared = (1.0 - each) ** probes
     sigma = float(np.sqrt((spared * (1.0 - spared)).sum()))
     beyond = (events.size - harmed - spared.sum()) / max(sigma, 0.5)
+    if not in_whole:
+        return float(beyond)
     expected, free = probes * each, max(1, events.size - 1)
     squares = float(((events - expected) ** 2 / np.maximum(expected * (1.0 - each), 1e-9))[probes > 0].sum())
     return max(float(beyond), (squares - free) / float(np.sqrt(2.0 * free)) / 2.0)

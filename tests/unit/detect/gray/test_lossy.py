@@ -62,9 +62,9 @@ def test_shares_leave_out_what_others_cost_and_are_never_zero() -> None:
 
 def test_paths_of_which_two_lose_all_are_unlike_and_those_that_lose_faintly_are_alike() -> None:
     probes, others = np.full(12, 400), np.full(12, 5e-4)
-    assert unlikeness(np.array([20, 20] + [0] * 10), probes, others) > 2.5
+    assert unlikeness(np.array([20, 20] + [0] * 10), probes, others, in_whole=True) > 2.5
     rng = np.random.default_rng(1)
-    assert unlikeness(rng.poisson(400 * 0.003, 12), probes, others) < 1.0
+    assert unlikeness(rng.poisson(400 * 0.003, 12), probes, others, in_whole=True) < 1.0
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -72,8 +72,14 @@ def test_paths_of_which_half_lose_a_tenth_prove_unlike_and_those_that_all_do_har
     """A NIC behind whose leaf one of several links loses, and a NIC that loses; seven seconds at 10 Hz."""
     rng, probes, others = np.random.default_rng(seed), np.full(30, 70), np.full(30, 5e-4)
     crossing = np.arange(30) % 2
-    assert unlikeness(rng.binomial(probes, 0.1 * crossing), probes, others) > 2.5
-    assert unlikeness(rng.binomial(probes, np.full(30, 0.01)), probes, others) < 2.5
+    assert unlikeness(rng.binomial(probes, 0.1 * crossing), probes, others, in_whole=True) > 2.5
+    assert unlikeness(rng.binomial(probes, np.full(30, 0.01)), probes, others, in_whole=True) < 2.5
+
+
+def test_a_link_that_loses_in_one_direction_is_no_less_one_for_paths_that_cross_the_other() -> None:
+    """As they come back; a NIC is crossed there and back."""
+    lost, probes, others = np.array([1, 1, 8, 1, 1, 1, 1, 0, 0, 0, 0, 0]), np.full(12, 70), np.full(12, 5e-4)
+    assert unlikeness(lost, probes, others, in_whole=False) < 2.5 < unlikeness(lost, probes, others, in_whole=True)
 
 
 def test_a_nic_whose_paths_prove_unlike_stands_no_longer() -> None:
