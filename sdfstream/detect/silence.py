@@ -162,6 +162,8 @@ class SilenceDetector:
         hold_ns = 2 * int(self.config.hold_s * NS_PER_S)
         detections += [transports.detection(x, self.sessions, now_ns, hold_ns) for x in apart]
         large = too_large(self.cabling, self.sessions, seen, held, now_ns)
+        # small probes, which are more frequent, are the first to show that an outage has ended
+        large = [x for x in large if not self.recent.holds(x.location.subject.id, now_ns)]
         detections += [packet_sizes.detection(x, self.sessions, now_ns, hold_ns) for x in large]
         for nic in (name for x in apart for name in (x.nic, x.other) if name):
             self.recent.note(nic, now_ns, reported=True)

@@ -67,6 +67,27 @@ def test_a_leaf_whose_neighbours_are_not_all_probed_is_one_leaf(seed: int) -> No
     assert made.false_alarms == []
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("kind", "probes"), [("mtu", {"peers": 5, "ports": 2, "large_hz": 2}), ("remark", EIGHT[1] | {"dscp": 26})]
+)
+def test_a_link_that_is_set_wrongly_is_placed_like_a_dead_one(kind: str, probes: Any, seed: int) -> None:
+    """By the NICs that share its switch, which the finding lists, and the paths over it."""
+    made = run(seed, 16.0, {"kind": kind, "at": 8, "lasts": 7}, of=(EIGHT[0], probes))
+    (fact,) = made.faults
+    assert (fact.exact, fact.inferred, fact.cause, fact.findings) == (True, True, True, 1), fact
+    assert made.false_alarms == []
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_dead_link_is_no_matter_of_size_where_large_packets_are_probed(seed: int) -> None:
+    probes = {"peers": 5, "ports": 2, "large_hz": 2}
+    made = run(seed, 20.0, {"kind": "link-down", "at": 8, "lasts": 9}, of=(EIGHT[0], probes))
+    (fact,) = made.faults
+    assert fact.reported == (f"link-down link {fact.target}",), fact
+    assert made.false_alarms == []
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_nic_is_still_a_nic(seed: int) -> None:
     made = run(seed, 16.0, {"kind": "nic-down", "at": 8, "lasts": 6})
