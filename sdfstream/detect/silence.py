@@ -6,7 +6,8 @@ Order of the verdicts, each taking its paths away from the next:
 2. a stale agent whose NICs no peer reaches: ``host-silent``; a stale agent alone: ``agent-stale``;
 3. a NIC at which one transport is silent, where UDP of the same pairs of NICs lives: ``transport-silent``;
 4. large packets where small ones pass: ``mtu-mismatch``;
-5. everything else that is silent goes to `localise` together with every path that has worked since.
+5. everything else that is silent goes to `localise` together with every path that has worked since; single paths that
+   cross a link with living ones: ``loss`` of that link (`gray.black_holes`).
 
 A path counts as silent only once both its agents were awake for the limit meanwhile. So a dead host is one finding
 (case 2) and not one per NIC, and a starved machine, whose agents stop for seconds, is none.
