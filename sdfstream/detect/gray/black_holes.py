@@ -76,19 +76,26 @@ def with_black_holes(cabling: Cabling, seen: Observations, located: list[Locatio
         if location.subject.type != "path" or location.slots.size < _LEAST:
             found.append(location)
             continue
-        holes = _holes(cabling, seen, location, others)
+        holes, suspects = _holes(cabling, seen, location, others)
+        location = replace(location, suspects=suspects or location.suspects)
         laid = np.concatenate([none, *(hole.slots for hole in holes)])
         found += holes + _without(cabling, location, laid)
     return found
 
 
-def _holes(cabling: Cabling, seen: Observations, paths: Location, others: Int64s) -> list[Location]:
-    """Links that explain several of these dead paths, the likeliest first; `others` are dead for other causes."""
+def _holes(
+    cabling: Cabling, seen: Observations, paths: Location, others: Int64s
+) -> tuple[list[Location], list[tuple[str, float]]]:
+    """Links that explain several of these dead paths, the likeliest first; suspects, where one does that is not clear.
+
+    `others` are dead for other causes.
+    """
     mine = np.isin(seen.slots, paths.slots) & (seen.failed > 0)
     # the search names so many paths at most; here all count that are as surely dead
     sick = seen.only(mine | ((seen.failed >= seen.failed[mine].min()) & ~np.isin(seen.slots, others)))
     crossings = _crossings(cabling, sick, seen.only(seen.failed == 0))
     left, found, total = np.ones(sick.slots.size, np.bool_), [], 0.0
+    suspects: list[tuple[str, float]] = []
     while crossings.elements.size and int(left.sum()) >= _LEAST:
         score = np.where(crossings.switch, -np.inf, crossings.scores(left))
         best = int(np.argmax(score))
@@ -96,13 +103,16 @@ def _holes(cabling: Cabling, seen: Observations, paths: Location, others: Int64s
         if int(mine.sum()) < _LEAST or score[best] <= _OWN * int(left.sum()):
             break
         hole = _link(cabling, crossings, best, mine)
-        if hole is not None:
+        is_clear = hole.probability >= _CLEAR and hole.alive >= _LEAST
+        if mine.all() and not is_clear:
+            suspects = hole.suspects
+        if hole.subject.type == "link" and is_clear:
             slots, crossed = sick.slots[mine], [sick.direction(row) for row in np.flatnonzero(mine).tolist()]
             found.append(replace(hole, slots=slots, path_directions=crossed))
         left &= ~mine
         total += float(score[best]) - _OWN * int(left.sum())
     whole = crossings.scores(np.ones(sick.slots.size, np.bool_))[crossings.switch]
-    return found if total + _OWN * int(left.sum()) > whole.max(initial=-np.inf) else []
+    return (found if total + _OWN * int(left.sum()) > whole.max(initial=-np.inf) else []), suspects
 
 
 def _crossings(cabling: Cabling, sick: Observations, well: Observations) -> _Crossings:
@@ -117,8 +127,8 @@ def _crossings(cabling: Cabling, sick: Observations, well: Observations) -> _Cro
     return _Crossings(elements, dead, alive[elements], cabling.log_prior()[elements], switch)
 
 
-def _link(cabling: Cabling, crossings: _Crossings, best: int, mine: Bools) -> Location | None:
-    """The link that the element `best` belongs to, where it is the clear cause of the dead paths `mine`."""
+def _link(cabling: Cabling, crossings: _Crossings, best: int, mine: Bools) -> Location:
+    """The link or NIC that the element `best` belongs to, as the cause of the dead paths `mine`."""
     weight = crossings.scores(mine)
     weight = np.exp(weight - weight.max())
     weight /= weight.sum()
@@ -128,8 +138,6 @@ def _link(cabling: Cabling, crossings: _Crossings, best: int, mine: Bools) -> Lo
     probability = float(weight[its].sum())
     sick = its & (weight >= _DIRECTION * probability)
     alive = int(crossings.alive[sick].min())
-    if subject.type != "link" or probability < _CLEAR or alive < _LEAST:
-        return None
     named = [cabling.direction(number) for number in crossings.elements.tolist()]
     suspects = [(named[i], float(weight[i])) for i in np.argsort(-weight, kind="stable").tolist() if weight[i] >= 0.01]
     directions = [named[i] for i in np.flatnonzero(sick).tolist()]

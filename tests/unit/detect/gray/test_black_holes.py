@@ -84,6 +84,13 @@ def test_what_no_link_explains_clearly_stays_with_the_paths(dead: list[tuple[str
     assert [x.subject.type for x in World().located(*dead)] == ["path"], why
 
 
+def test_links_that_nothing_tells_apart_are_suspects() -> None:
+    (path,) = World().located(("h0/r0", "h2/r0", 0), ("h1/r0", "h3/r0", 0))
+    assert path.subject.type == "path"
+    assert {name for name, _ in path.suspects[:2]} == {"l0->s0", "s0->l1"}
+    assert 0.3 < path.suspects[1][1] <= path.suspects[0][1] < 0.7
+
+
 def test_a_link_that_passes_nothing_is_down() -> None:
     over = [(a, b, port) for a, b, port in World().paths if LEAF[a] == "l0" and port % 2 == 0]
     (found,) = World().located(*over)
