@@ -54,6 +54,8 @@ class Detection:
     """Of silent paths: probes in a row without an answer, on the one of `sessions` that missed most; 0: not told."""
     alone: bool = False
     """Known not to follow from anything wider: others like it work."""
+    remedy: str = ""
+    """What to do, where that is not what its kind and cause say."""
 
     @property
     def direction(self) -> str:
@@ -82,7 +84,7 @@ TRANSPORT_SILENT: Final = "transport-silent"
 """Kind of finding: one transport does not pass a NIC whose cable carries another."""
 MTU_MISMATCH: Final = "mtu-mismatch"
 """Kind of finding: large packets do not pass what small ones do."""
-SOUND: Final = frozenset({TRANSPORT_SILENT, MTU_MISMATCH})
+SOUND: Final = frozenset({TRANSPORT_SILENT, MTU_MISMATCH, "loss"})
 """Kinds of silence whose subject carries other packets: its cable is sound, its host reachable."""
 
 _REMEDIES: Final[dict[str, str]] = {

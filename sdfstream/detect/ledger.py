@@ -207,7 +207,7 @@ class Ledger:
             cause=detection.cause,
             confidence=round(float(detection.confidence), 4),
             evidence=evidence,
-            remedy=remedy(detection.kind, detection.subject, detection.cause),
+            remedy=detection.remedy or remedy(detection.kind, detection.subject, detection.cause),
             suspects=tuple((s, round(float(p), 4)) for s, p in detection.suspects),
             direction=detection.direction,
             symptoms=detection.symptoms,

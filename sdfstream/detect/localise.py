@@ -60,6 +60,8 @@ class Location:
     """Of a host: its NICs, all of them sick."""
     beside: tuple[str, ...] = ()
     """Of an inferred link: the NICs that share the switch at its end."""
+    alive: int = 0
+    """Of a link that drops some flows alone (`gray.black_holes`): paths over it that are well; 0: nothing passes."""
 
     def directed_paths(self) -> Ints:
         """Number of each sick directed path: 2·session + (0 fwd or both, 1 rev)."""
@@ -340,17 +342,11 @@ def _codes(slots: Ints, directions: list[str]) -> Ints:
 
 def at_element(hidden: HiddenElement, paths: Observations, share: float) -> Location:
     """The location that an inferred place among `paths` stands for."""
+    crossed = [paths.direction(row) for row in hidden.rows.tolist()]
     return Location(
-        hidden.subject,
-        hidden.directions,
-        hidden.direction_known,
-        share,
-        paths.slots[hidden.rows],
-        hidden.suspects,
-        hidden.probability,
-        [paths.direction(row) for row in hidden.rows.tolist()],
-        beside=hidden.nics,
-    )
+        hidden.subject, hidden.directions, hidden.direction_known, share, paths.slots[hidden.rows], hidden.suspects,
+        hidden.probability, crossed, beside=hidden.nics,
+    )  # fmt: skip
 
 
 def _gather_paths(cabling: Cabling, locations: list[Location], incumbents: frozenset[str]) -> list[Location]:

@@ -20,6 +20,7 @@ from sdfstream.detect.compare.waits import MarkedWaits, Waits
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.delays import DelayBaselines
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.inferred.hidden import evidence_of
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.problem import Observations
@@ -182,6 +183,7 @@ class MarkDetector:
         evidence = [
             Evidence("ce-share", round(marked / max(1, arrived), 3), "1", where, 0.0),
             Evidence("arrived", float(arrived), "1", where),
+            *evidence_of(location.beside),
         ]
         if waits is not None:
             trip_us, normal_us = round(waits.normal_us + waits.mean_us, 1), round(waits.normal_us, 1)
@@ -220,6 +222,7 @@ class MarkDetector:
             Evidence("rewritten-share", round(rewritten / max(1, arrived), 3), "1", where, 0.0),
             Evidence("dscp-arrived", float(self.table["dscp_seen"][number[0]]), "DSCP", where, float(sent)),
             Evidence("paths", float(number.size), "paths", where, 0.0),
+            *evidence_of(location.beside),
         )
         return Detection(
             "class-rewritten",

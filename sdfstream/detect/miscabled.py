@@ -3,7 +3,8 @@
 The second router on a route shows by the address at which the packet came in from which leaf it came; the last router
 is the leaf that the receiver is cabled to. (The first router's own address shows nothing: a gateway address may follow
 its NIC to the wrong leaf.) `_AGREE` traces in a row that name one other leaf make a detection, as many that name the
-planned one end it. Two NICs of a host on each other's leaves are one matter: swapped cables.
+planned one end it. Two NICs on each other's leaves are one matter: swapped cables. It is the host's where both are of
+one, and else that of the NIC which showed it first, so that what was reported of one stays when the other shows it.
 """
 
 from __future__ import annotations
@@ -52,17 +53,24 @@ class MiscablingDetector:
     def detections(self, now: Instant) -> list[Detection]:
         """NICs, and hosts with swapped cables, that are not cabled as planned."""
         del now  # it is a matter of traces alone
-        left, detections = dict(sorted(self._wrong.items())), []
-        for nic, (leaf, _) in list(left.items()):
-            other = next((n for n, (at, _) in left.items() if n != nic and self._swapped(nic, leaf, n, at)), None)
-            if nic in left and other is not None:
-                detections.append(self._detection(Subject("host", host_of(nic)), [nic, other]))
-                del left[nic], left[other]
-        return detections + [self._detection(Subject("nic", nic), [nic]) for nic in left]
+        left = sorted(self._wrong, key=lambda nic: (self._wrong[nic][1], nic))
+        detections = []
+        while left:
+            nic = left.pop(0)
+            swapped = [other for other in left if self._swapped(nic, other)]
+            other = min(swapped, key=lambda name: host_of(name) != host_of(nic), default=None)
+            if other is None:
+                detections.append(self._detection(Subject("nic", nic), [nic]))
+                continue
+            left.remove(other)
+            one_host = host_of(nic) == host_of(other)
+            subject = Subject("host", host_of(nic)) if one_host else Subject("nic", nic)
+            detections.append(self._detection(subject, [nic, other]))
+        return detections
 
-    def _swapped(self, nic: str, leaf: str, other: str, at: str) -> bool:
+    def _swapped(self, nic: str, other: str) -> bool:
         planned = (self.topology.leaf_of.get(nic), self.topology.leaf_of.get(other))
-        return host_of(nic) == host_of(other) and planned == (at, leaf)
+        return planned == (self._wrong[other][0], self._wrong[nic][0])
 
     def _detection(self, subject: Subject, nics: list[str]) -> Detection:
         since_ns = min(self._wrong[nic][1] for nic in nics)
@@ -75,7 +83,7 @@ class MiscablingDetector:
             0.95,
             tuple(Evidence("traces-in-a-row", float(_AGREE), "traces", text, 0.0) for text in found),
             suspects=tuple((nic, 1.0) for nic in nics),
-            symptoms=tuple(symptom("miscabled", Subject("nic", nic), since_ns) for nic in nics if len(nics) > 1),
+            symptoms=tuple(symptom("miscabled", Subject("nic", nic), since_ns) for nic in nics if nic != subject.id),
             confirm_ns=100 * NS_PER_MS,
             hold_ns=NS_PER_S,
             detail="; ".join(found),

@@ -6,7 +6,8 @@ Order of the verdicts, each taking its paths away from the next:
 2. a stale agent whose NICs no peer reaches: ``host-silent``; a stale agent alone: ``agent-stale``;
 3. a NIC at which one transport is silent, where UDP of the same pairs of NICs lives: ``transport-silent``;
 4. large packets where small ones pass: ``mtu-mismatch``;
-5. everything else that is silent goes to `localise` together with every path that has worked since.
+5. everything else that is silent goes to `localise` together with every path that has worked since; single paths that
+   cross a link with living ones: ``loss`` of that link (`gray.black_holes`).
 
 A path counts as silent only once both its agents were awake for the limit meanwhile. So a dead host is one finding
 (case 2) and not one per NIC, and a starved machine, whose agents stop for seconds, is none.
@@ -24,6 +25,8 @@ import numpy.typing as npt
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import MAX_SYMPTOMS, SOUND, Detection, symptom
+from sdfstream.detect.gray import black_holes
+from sdfstream.detect.gray.black_holes import with_black_holes
 from sdfstream.detect.inferred.hidden import evidence_of
 from sdfstream.detect.liveness import SessionLiveness, Sightings
 from sdfstream.detect.localise import Location, locate
@@ -153,16 +156,21 @@ class SilenceDetector:
         held = large_silent(self.sessions, seen, rest)
         rest &= ~held
         locations = self._locate(seen, rest, quiet & ~bad, now_ns) if rest.any() else []
+        holes, locations = [x for x in locations if x.alive], [x for x in locations if not x.alive]
         self.blamed = frozenset(x.subject.id for x in locations)
         recovering = frozenset(x.subject for x in locations if came_back(self.cabling, x, seen))
         locations = self._without_aftermath(locations, now_ns)
         hold_ns = 2 * int(self.config.hold_s * NS_PER_S)
         detections += [transports.detection(x, self.sessions, now_ns, hold_ns) for x in apart]
         large = too_large(self.cabling, self.sessions, seen, held, now_ns)
+        # small probes, which are more frequent, are the first to show that an outage has ended
+        large = [x for x in large if not self.recent.holds(x.location.subject.id, now_ns)]
         detections += [packet_sizes.detection(x, self.sessions, now_ns, hold_ns) for x in large]
         for nic in (name for x in apart for name in (x.nic, x.other) if name):
             self.recent.note(nic, now_ns, reported=True)
         detections += [self._detection(x, seen, now_ns) for x in locations]
+        fresh = [x for x in holes if not self.recent.touched(x.slots, now_ns).all()]
+        detections += [black_holes.detection(x, self.cabling, seen.since_ns, now_ns, hold_ns) for x in fresh]
         said = {nic for x in locations for nic in x.nics}
         detections += self.carriers.down(seen, self._carrier_lost(now_ns), said)
         detections = self.switch_carriers.attest(detections, names, now_ns)
@@ -264,7 +272,9 @@ class SilenceDetector:
         before, self._sick = self._sick, np.flatnonzero(bad | weak)
         is_new = not np.isin(self._sick, before).all()
         locations = self.cache.recall(Observations.join(observed), now_ns, partial(self._blame, not is_new))
-        self._heed_moves([x for x in locations if bad[x.slots].any()], good, arrives & ~bad, seen, now_ns)
+        self._heed_moves(
+            [x for x in locations if bad[x.slots].any() and not x.alive], good, arrives & ~bad, seen, now_ns
+        )
         return [x for x in locations if bad[x.slots].any()]
 
     def _heed_moves(self, locations: list[Location], good: Bools, arrives: Bools, seen: Sightings, now_ns: int) -> None:
@@ -288,10 +298,11 @@ class SilenceDetector:
                     cabling.note_moves(router, int(seen.since_ns[found.slots].max()) + 1)
 
     def _blame(self, nothing_new: bool, seen: Observations) -> list[Location]:
-        return locate(
+        located = locate(
             self.cabling, seen, noise=1e-3, least_share=0.99, kind="silence",
             incumbents=self.blamed, nothing_new=nothing_new,
         )  # fmt: skip
+        return with_black_holes(self.cabling, seen, located)
 
     def _detection(self, found: Location, seen: Sightings, now_ns: int) -> Detection:
         since_ns = int(seen.since_ns[found.slots].min())

@@ -238,7 +238,7 @@ def _greedy(model: NoisyOr, first: Sequence[int], banned: Sequence[int]) -> list
         if rules.own is not None and rules.least_share > 0 and best not in rules.own[explained]:
             apart = gain[rules.own[explained]]
             if float(apart[apart > 0].sum()) > gain[best]:
-                barred[best] = True
+                barred[best] = unlikely[best] = True
                 continue
         survive[rows] *= 1.0 - crossed * min(share[best], 1.0 - rules.noise)
         next_share, next_gain = model.gains_after(rows, survive, free, (share, gain))

@@ -6,7 +6,9 @@ The least round trip of a pair is taken for a share of each of its two NICs (hos
 
 h is each NIC's median over its pairs, in turns (median polish, Tukey 1977), begun with means. What is left falls into a
 lower and an upper part where some pairs share a switch. The two are told apart by the widest gap among the lower
-values, if it is several times what values within the parts differ by; else nothing is inferred.
+values, if it is several times what values within the parts differ by. Of a NIC with few pairs half may be near, which
+the median then takes for the NIC's own share: where the gap is not clear, the shares are worked out once more as though
+what lies below it were near. If it is not clear then, nothing is inferred.
 """
 
 from __future__ import annotations
@@ -63,6 +65,9 @@ def leaf_groups(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s:
     between = _between(nics, a, b, floor_ns)
     limit = _split(np.sort(between))
     if limit is None:
+        between = _between_as_if_near(nics, a, b, floor_ns, between)
+        limit = _split(np.sort(between))
+    if limit is None:
         return unknown
     near = between < limit
     label = components(nics, a[near], b[near])
@@ -113,11 +118,23 @@ def _between(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Float64s:
     return result
 
 
+def _between_as_if_near(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s, between: Float64s) -> Float64s:
+    """`_between` once more, with shares for which the pairs below the widest gap are near."""
+    ordered = np.sort(between)
+    near = between <= ordered[_widest(ordered)]
+    nearer_ns = np.where(near, np.median(between[near]) - np.median(between[~near]), 0.0)
+    return _between(nics, a, b, floor_ns - nearer_ns) + nearer_ns
+
+
+def _widest(ordered: Float64s) -> int:
+    """Number of the value before the widest gap, of those that may be the lower part."""
+    return int(np.argmax(np.diff(ordered)[: max(1, int(_MOST_NEAR * ordered.size))]))
+
+
 def _split(ordered: Float64s) -> float | None:
     """The value that parts ascending `ordered` values in two; None where nothing does clearly."""
-    gaps = np.diff(ordered)[: max(1, int(_MOST_NEAR * ordered.size))]
-    at = int(np.argmax(gaps))
-    lower, upper, gap = ordered[: at + 1], ordered[at + 1 :], float(gaps[at])
+    at = _widest(ordered)
+    lower, upper, gap = ordered[: at + 1], ordered[at + 1 :], float(ordered[at + 1] - ordered[at])
     (quarter, middle), tenth = np.quantile(upper, (0.25, 0.5)), np.quantile(lower, 0.9)
     least = max(_LEAST_GAP_NS, _CLEAR * 2 * float(middle - quarter), _APART * float(tenth - np.median(lower)))
     return float(lower[-1] + upper[0]) / 2 if gap >= least else None

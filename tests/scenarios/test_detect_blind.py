@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -16,12 +16,16 @@ from sdfstream.twin.recording_io import fabric_truth, route_truth
 from sdfstream.twin.scenario import parse
 from sdfstream.twin.simulation import Twin
 
+EIGHT: Final = ({"kind": "leaf-spine", "hosts": 8, "leaves": 4, "spines": 4}, {"peers": 5, "ports": 3})
+MORE: Final = ({"kind": "leaf-spine", "hosts": 24, "leaves": 6, "spines": 4}, {"peers": 5, "ports": 2})
+"""Of so many hosts each probes a few: some of a leaf are tied to their neighbours by no probe."""
 
-def run(seed: int, seconds: float, *faults: dict[str, Any]) -> RunFacts:
+
+def run(seed: int, seconds: float, *faults: dict[str, Any], of: tuple[Any, Any] = EIGHT) -> RunFacts:
     """A blind twin with these faults, through detect alone: silence and loss need no clocks."""
     data = {
-        "about": "nothing is known", "fabric": {"kind": "leaf-spine", "hosts": 8, "leaves": 4, "spines": 4},
-        "probes": {"peers": 5, "ports": 3}, "known": {"topology": False, "traces": False},
+        "about": "nothing is known", "fabric": of[0],
+        "probes": of[1], "known": {"topology": False, "traces": False},
         "load": {"utilisation": 0.3}, "seconds": seconds, "faults": list(faults),
     }  # fmt: skip
     twin = Twin(parse(data, "x", "x"), seed, "x")
@@ -52,6 +56,36 @@ def test_what_died_between_the_switches_is_placed(kind: str, seed: int) -> None:
 def test_one_direction_of_a_link_is_told_as_one(seed: int) -> None:
     (fact,) = run(seed, 16.0, {"kind": "link-down", "at": 8, "lasts": 6, "direction": "random"}).faults
     assert (fact.exact, fact.directed) == (True, True), fact
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_leaf_whose_neighbours_are_not_all_probed_is_one_leaf(seed: int) -> None:
+    """It fell into parts, each with its own link that was told as dead."""
+    made = run(seed, 13.0, {"kind": "link-down", "at": 8, "lasts": 4, "direction": "random"}, of=MORE)
+    (fact,) = made.faults
+    assert (fact.exact, fact.directed, fact.findings) == (True, True, 1), fact
+    assert made.false_alarms == []
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("kind", "probes"), [("mtu", {"peers": 5, "ports": 2, "large_hz": 2}), ("remark", EIGHT[1] | {"dscp": 26})]
+)
+def test_a_link_that_is_set_wrongly_is_placed_like_a_dead_one(kind: str, probes: Any, seed: int) -> None:
+    """By the NICs that share its switch, which the finding lists, and the paths over it."""
+    made = run(seed, 16.0, {"kind": kind, "at": 8, "lasts": 7}, of=(EIGHT[0], probes))
+    (fact,) = made.faults
+    assert (fact.exact, fact.inferred, fact.cause, fact.findings) == (True, True, True, 1), fact
+    assert made.false_alarms == []
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_dead_link_is_no_matter_of_size_where_large_packets_are_probed(seed: int) -> None:
+    probes = {"peers": 5, "ports": 2, "large_hz": 2}
+    made = run(seed, 20.0, {"kind": "link-down", "at": 8, "lasts": 9}, of=(EIGHT[0], probes))
+    (fact,) = made.faults
+    assert fact.reported == (f"link-down link {fact.target}",), fact
+    assert made.false_alarms == []
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Final
 
 import numpy as np
@@ -24,7 +23,7 @@ from sdfstream.detect.problem import Observations
 from sdfstream.detect.sessions import Sessions
 from sdfstream.records.fabric import link_id
 from sdfstream.records.finding import Evidence, Subject
-from sdfstream.records.units import Bools, Int64s
+from sdfstream.records.units import Bools, Float64s, Int64s
 
 CORE: Final = "~core"
 _CABLE, _SWITCH, _OWN = float(np.log(1e-4)), float(np.log(1e-5)), float(np.log(1e-7))
@@ -123,37 +122,80 @@ def _directed(seen: Observations, sick: Bools) -> tuple[Observations, Bools, Int
 
 
 def _guesses(sessions: Sessions, group: Int64s, seen: Observations, sick: Bools, usable: Bools) -> list[_Guess]:
-    """Links of every group, or of two that may be one since nobody probes between them, at either end of a sick path;
-    and the core, last.
+    """Links of every group, or of several that may be one since nobody probes between them, at either end of a sick
+    path; and the core, last.
     """
     src, dst = (sessions.table[end][seen.slots] for end in ("src", "dst"))
     ends = np.unique(np.concatenate([group[src[sick]], group[dst[sick]]]))[:_MOST_GROUPS]
-    everyone = np.flatnonzero(group >= 0)
-    n = sessions.count
-    table = sessions.table
-    there = table["src"][:n] >= 0
-    known = group[table["src"][:n][there]], group[table["dst"][:n][there]]
-    probed = set(zip(np.minimum(*known).tolist(), np.maximum(*known).tolist(), strict=True))
-    number = len(np.unique(group[everyone]))
-    alone = [(one,) for one in ends.tolist()]
-    joined = [pair for pair in combinations(ends.tolist(), 2) if pair not in probed]
+    number = len(np.unique(group[group >= 0]))
+    crossed: list[dict[str, Bools]] = []
+    for one in ends.tolist():
+        starts, stops = group[src] == one, group[dst] == one
+        out = usable & ((seen.fwd & starts) | (seen.rev & stops)) & ~(starts & stops)
+        into = usable & ((seen.fwd & stops) | (seen.rev & starts)) & ~(starts & stops)
+        crossed.append({"both": out | into, "out": out, "in": into})
+    dearer = float(np.log(max(2, number)))
+    unions = _unions(crossed, sick, _probed(sessions, group, ends), dearer)
     found = []
-    for one in [*alone, *joined]:
-        mine = np.isin(group, one)
-        out = usable & ((seen.fwd & mine[src]) | (seen.rev & mine[dst])) & ~(mine[src] & mine[dst])
-        into = usable & ((seen.fwd & mine[dst]) | (seen.rev & mine[src])) & ~(mine[src] & mine[dst])
-        prior = _CABLE - (len(one) - 1) * float(np.log(max(2, number)))
-        for direction, crossed in (("both", out | into), ("out", out), ("in", into)):
-            found.append(_Guess(np.flatnonzero(mine), direction, crossed, prior))
+    for union in [*((i,) for i in range(ends.size)), *unions]:
+        nics = np.flatnonzero(np.isin(group, ends[list(union)]))
+        prior = _CABLE - (len(union) - 1) * dearer
+        for direction in ("both", "out", "in"):
+            rows = np.logical_or.reduce([crossed[i][direction] for i in union])
+            found.append(_Guess(nics, direction, rows, prior))
     return [*found, _Guess(np.empty(0, np.int64), "both", usable, _SWITCH)]
+
+
+def _probed(sessions: Sessions, group: Int64s, ends: Int64s) -> Bools:
+    """(ends, ends) whether anybody probes between two groups, or they are one: then they share no switch."""
+    src, dst = sessions.table["src"][: sessions.count], sessions.table["dst"][: sessions.count]
+    number = np.full(group.size + 1, -1, np.int64)
+    number[:-1] = np.where(np.isin(group, ends), np.searchsorted(ends, group), -1)
+    a, b = number[src], number[dst]
+    known = (src >= 0) & (a >= 0) & (b >= 0)
+    result = np.eye(ends.size, dtype=np.bool_)
+    result[a[known], b[known]] = result[b[known], a[known]] = True
+    return result
+
+
+def _unions(crossed: list[dict[str, Bools]], sick: Bools, probed: Bools, dearer: float) -> list[tuple[int, ...]]:
+    """Groups that nobody probes between and whose sick paths one link explains best, grown from each group in turn.
+
+    Paths of one are no paths of another, so that their numbers add up. Each further group costs `dearer`: it is so
+    unlikely to share the switch.
+    """
+    found: dict[tuple[int, ...], None] = {}
+    for direction in ("both", "out", "in"):
+        k = np.array([int((sick & one[direction]).sum()) for one in crossed], np.float64)
+        n = np.array([int(one[direction].sum()) for one in crossed], np.float64)
+        for first in np.flatnonzero(k > 0).tolist():
+            union, free = [first], ~probed[first] & (k > 0)
+            while free.any():
+                mine = np.array(union)
+                now = _fit(k[mine].sum(), n[mine].sum()) - _OWN * k[mine].sum()
+                then = _fit(k[mine].sum() + k, n[mine].sum() + n) - _OWN * (k[mine].sum() + k)
+                gain = np.where(free, then - now - dearer, -np.inf)
+                best = int(np.argmax(gain))
+                if gain[best] <= 0:
+                    break
+                union.append(best)
+                free &= ~probed[best]
+            if len(union) > 1:
+                found[tuple(sorted(union))] = None
+    return list(found)
+
+
+def _fit(k: float | Float64s, n: float | Float64s) -> Float64s:
+    """Log-likelihood that k of n paths are sick, at the share that makes it largest."""
+    share = np.clip(k / np.maximum(n, 1.0), 1e-300, 1.0 - 1e-16)
+    result: Float64s = k * np.log(share) + (n - k) * np.log1p(-share)
+    return result
 
 
 def _score(guess: _Guess, sick: Bools, usable: Bools) -> float:
     """Log-likelihood with the prior; a sick path that it does not explain has a cause of its own."""
     k, n = int((sick & guess.crossed).sum()), int((usable & guess.crossed).sum())
-    share = k / max(1, n)
-    fits = k * np.log(share) + ((n - k) * np.log1p(-share) if k < n else 0.0) if k else 0.0
-    return float(guess.prior + fits + _OWN * int((sick & ~guess.crossed).sum()))
+    return float(guess.prior + _fit(k, n) + _OWN * int((sick & ~guess.crossed).sum()))
 
 
 def _greedy(guesses: Sequence[_Guess], sick: Bools, usable: Bools) -> tuple[list[_Guess], float]:

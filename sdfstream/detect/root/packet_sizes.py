@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.detections import MAX_SYMPTOMS, MTU_MISMATCH, Detection, symptom
+from sdfstream.detect.inferred.hidden import evidence_of
 from sdfstream.detect.liveness import Sightings
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.problem import Observations
@@ -33,6 +34,8 @@ _IN_A_LIMIT: Final = 3
 """A session is silent after three probes at least."""
 _TRIALS: Final = 8.0
 _SURELY: Final = 0.9
+_MISSED: Final = 1e-3
+"""An inferred link is passed by small packets unless it is so unlikely that none of those seen to pass crossed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,10 @@ def too_large(cabling: Cabling, sessions: Sessions, seen: Sightings, held: Bools
     for location in locate(cabling, Observations.join(observed), noise=1e-3, least_share=0.99, kind="silence"):
         if location.subject.type not in ("nic", "link", "switch"):
             continue
-        pass_each = min((_crossing(cabling, small, direction) for direction in location.directions), default=0)
+        if location.beside:
+            pass_each = _leaving(sessions, location, np.concatenate([slots, large]), small)
+        else:
+            pass_each = min((_crossing(cabling, small, direction) for direction in location.directions), default=0)
         if pass_each:
             octets = int(sessions.table["octets"][location.slots].min())
             found.append(TooLarge(location, octets, pass_each, int(seen.since_ns[location.slots].min())))
@@ -112,6 +118,23 @@ def _crossing(cabling: Cabling, slots: Ints, direction: str) -> int:
     return int(over.any(axis=(1, 2)).sum())
 
 
+def _leaving(sessions: Sessions, location: Location, large: Ints, small: Ints) -> int:
+    """How many of the sessions `small` lead to or from the switch of an inferred link; 0, if all may have missed it.
+
+    Which of its links a session crosses is not known. Of `large` ones the share p is silent, so that all of m small
+    ones miss the link with the probability (1 − p)^m.
+    """
+    nics = np.array([sessions.nics.find(name) for name in location.beside])
+
+    def leaves(slots: Ints) -> int:
+        ends = (np.isin(sessions.table[end][slots], nics) for end in ("src", "dst"))
+        return int(np.not_equal(*ends).sum())
+
+    share = min(location.slots.size / max(1, leaves(large)), 1.0 - 1e-9)
+    passing = leaves(small)
+    return passing if passing * np.log1p(-share) <= np.log(_MISSED) else 0
+
+
 def detection(found: TooLarge, sessions: Sessions, now_ns: int, hold_ns: int) -> Detection:
     """What is said of it."""
     location, where = found.location, " ".join(found.location.directions)
@@ -120,6 +143,7 @@ def detection(found: TooLarge, sessions: Sessions, now_ns: int, hold_ns: int) ->
         Evidence("silent-paths", float(location.slots.size), "paths", where, 0.0),
         Evidence("small-paths-alive", float(found.small), "paths", where, float(found.small)),
         Evidence("silent-for", round((now_ns - found.since_ns) / NS_PER_S, 1), "s", where, 0.0),
+        *evidence_of(location.beside),
     )
     paths = [Subject("path", str(sessions.path_id(slot, "fwd"))) for slot in location.slots.tolist()[:MAX_SYMPTOMS]]
     return Detection(

@@ -57,6 +57,30 @@ def test_swapped_cables_of_a_host_are_one_detection_that_ends_when_they_are_put_
     assert engine.detections(at(0)) == []
 
 
+def test_cables_of_two_hosts_in_each_others_leaf_are_one_detection_of_the_nic_that_showed_it_first() -> None:
+    engine = MiscablingDetector()
+    feed(engine, PLAN, "h1/r0", "h0/r1", "l0", "l1")
+    (alone,) = engine.detections(at(0))
+    engine.take("h0/r0", "h1/r1", hops("x", "l2", "s0", "l3"), 2000)
+    for i in range(2):
+        engine.take("h0/r0", "h1/r1", hops("x", "l2", "s0", "l3"), 2001 + i)
+    (detection,) = engine.detections(at(0))
+    assert detection.subject == alone.subject == Subject("nic", "h1/r0")
+    assert detection.detail == "h1/r0 on l0, planned on l2; h0/r0 on l2, planned on l0"
+    assert [s["subject"]["id"] for s in detection.symptoms] == ["h0/r0"]
+    assert [nic for nic, _ in detection.suspects] == ["h1/r0", "h0/r0"]
+    feed(engine, PLAN, "h1/r0", "h0/r1", "l2", "l1")
+    (left,) = engine.detections(at(0))
+    assert left.subject == Subject("nic", "h0/r0")
+
+
+def test_one_nic_is_swapped_with_one_other_and_what_is_elsewhere_is_its_own_matter() -> None:
+    engine = MiscablingDetector()
+    feed(engine, PLAN, "h0/r0", "h1/r1", "l2", "l3")
+    feed(engine, PLAN, "h1/r0", "h1/r1", "l1", "l3")
+    assert [d.subject.id for d in engine.detections(at(0))] == ["h0/r0", "h1/r0"]
+
+
 def test_short_routes_gaps_and_strangers_say_nothing() -> None:
     engine = MiscablingDetector()
     engine.declare(PLAN)

@@ -25,6 +25,29 @@ def test_leaves_are_found_whatever_their_hosts_add(leaves: int, each: int, seed:
     assert found.tolist() == [first[int(k)] for k in leaf]
 
 
+def some_pairs(leaf: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Each NIC probes five others."""
+    a, b, floor_ns = floors(leaf, seed)
+    rng, chosen = np.random.default_rng(seed), np.zeros(a.size, np.bool_)
+    for nic in range(leaf.size):
+        chosen[rng.choice(np.flatnonzero((a == nic) | (b == nic)), 5, replace=False)] = True
+    return a[chosen], b[chosen], floor_ns[chosen]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_few_pairs_a_nic_half_of_them_near_part_the_leaves(seed: int) -> None:
+    leaf = np.repeat(np.arange(4), 8)
+    found = leaf_groups(32, *some_pairs(leaf, seed))
+    assert (found >= 0).all()
+    assert (leaf[found] == leaf).all(), "two leaves would be one"
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("leaf", [np.arange(24), np.zeros(24)])
+def test_few_pairs_tell_nothing_where_nobody_or_everybody_shares_a_switch(leaf: np.ndarray, seed: int) -> None:
+    assert (leaf_groups(24, *some_pairs(leaf, seed)) == -1).all()
+
+
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("leaf", [np.arange(12), np.zeros(12)])
 def test_nothing_is_inferred_where_nobody_or_everybody_shares_a_switch(leaf: np.ndarray, seed: int) -> None:

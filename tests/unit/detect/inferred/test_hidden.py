@@ -7,7 +7,7 @@ from sdfstream.detect.inferred.hidden import CORE, HiddenElement, hidden_element
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.sessions import Sessions
 
-NICS = [f"h{i:02d}/r0" for i in range(8)]
+NICS = [f"h{i:02d}/r0" for i in range(12)]
 LEAF = np.arange(8) // 2
 GROUP = 2 * LEAF
 SPINES, PORTS = 4, 4
@@ -16,18 +16,18 @@ SPINES, PORTS = 4, 4
 class World:
     """Every NIC probes every other from `PORTS` ports; each direction of a path takes a spine drawn by `seed`."""
 
-    def __init__(self, seed: int, without: tuple[tuple[int, int], ...] = ()) -> None:
+    def __init__(self, seed: int, without: tuple[tuple[int, int], ...] = (), leaf: np.ndarray = LEAF) -> None:
         rng = np.random.default_rng(seed)
         keys = [
             (NICS[a], NICS[b], "udp", 50_000 + port, 0)
-            for a in range(8) for b in range(8) for port in range(PORTS)
+            for a in range(leaf.size) for b in range(leaf.size) for port in range(PORTS)
             if a != b and (min(a, b), max(a, b)) not in without
         ]  # fmt: skip
         self.sessions = Sessions(10_000)
         self.slots = self.sessions.of_names(keys, 1)
         self.there, self.back = rng.integers(0, SPINES, (2, self.slots.size))
         table = self.sessions.table
-        self.src, self.dst = LEAF[table["src"][self.slots]], LEAF[table["dst"][self.slots]]
+        self.src, self.dst = leaf[table["src"][self.slots]], leaf[table["dst"][self.slots]]
 
     def directed(self, up: set[tuple[int, int]], down: set[tuple[int, int]]) -> tuple[Observations, np.ndarray]:
         """Paths by direction, and which of them cross a sick uplink or downlink (leaf, spine)."""
@@ -110,6 +110,18 @@ def test_neighbours_that_nobody_probes_between_are_found_by_what_they_share(seed
     assert all(len(p.nics) < 2 or p.nics != (NICS[2], NICS[3]) for p in probed.places(
         *probed.directed({(1, 2)}, {(1, 2)}), group=apart
     ))  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("down", [set(), {(1, 2)}])
+def test_so_are_three_of_a_leaf_and_no_other_link_is_named_beside(seed: int, down: set[tuple[int, int]]) -> None:
+    """Each alone, or two together, leaves sick paths over: they were laid to links of invented switches."""
+    leaf = np.arange(12) // 3
+    world = World(seed, without=((3, 4), (3, 5), (4, 5), (9, 10), (9, 11)), leaf=leaf)
+    apart = np.array([0, 0, 0, 3, 4, 5, 6, 6, 6, 9, 10, 10])
+    (place,) = world.places(*world.directed({(1, 2)}, down), group=apart)
+    assert (place.subject.id, place.nics) == (f"{CORE}--{leaf_name(NICS[3])}", tuple(NICS[3:6]))
+    assert place.direction_known == (not down)
 
 
 def test_what_cannot_be_told_apart_stays_with_the_paths() -> None:
