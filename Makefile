@@ -27,7 +27,7 @@ test: ## All checks and all tests, lab and Kafka included
 	@echo "check: format, lint, layers, house rules, licences, secrets: clean; types go beside the tests"
 	@scripts/run-tests
 
-test-rdma: ## Queue pairs on a real RDMA stack: Soft-RoCE in a small emulated machine (a minute and a half)
+test-rdma: ## Queue pairs on a real RDMA stack: Soft-RoCE in a small emulated machine (three minutes)
 	@scripts/setup python rdma
 	@$(BIN)/pytest -q -m rdma tests/rdma
 

@@ -81,7 +81,7 @@ class Context:
         facts = GuardFacts(
             config, jobs, probing, selectable, ledger, Breaker(config), config.mode, seen_path=windows.path
         )
-        mapper, refusals = Mapper(config, routes, probing), Refusals(config)
+        mapper, refusals = Mapper(config, jobs, routes, probing), Refusals(config)
         crossed = facts.crossed = Crossed(mapper, routes, loads)
 
         def avoids(owned: OwnedQp, hops: Sequence[str], now_ns: int) -> bool:

@@ -76,6 +76,11 @@ class RunningJobs:
         """The queue pair; None: of no running job."""
         return self._owned.get(qp)
 
+    def far_end(self, owned: OwnedQp) -> OwnedQp | None:
+        """The queue pair at its far end, whose packets its answers are; None: of no running job."""
+        far = self._owned.get(owned.pair.peer_qp)
+        return far if far is not None and (far.pair.src, far.pair.dst) == (owned.pair.dst, owned.pair.src) else None
+
     def contested(self, qp: str) -> bool:
         """Whether two job shards name the queue pair as theirs."""
         return len(self._named_by.get(qp, ())) > 1

@@ -2,8 +2,9 @@
 
 Agents say which probe paths there are and which are alive (`Probing`), sync how well the clocks behind their delays are
 known (`ClockErrors`). From these and the routes a `Mapper` makes the *watch* of a queue pair's path. A *segment* is a
-link direction that the queue pair's data or answers cross (but for the two NICs' own cables). It is *covered* when
-probe paths of the sending NIC cross it. A path can be watched when all its segments are covered; one that cannot be
+link direction that the queue pair's data or answers cross (but for the two NICs' own cables; and where the answers are
+packets of a queue pair at the far end that can be moved, its own command sees to them). It is *covered* when probe
+paths of the sending NIC cross it. A path can be watched when all its segments are covered; one that cannot be
 watched is never armed, neither as the present path nor as an alternate.
 """
 
@@ -11,14 +12,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from sdfstream.actuate.config import ActuateConfig
-from sdfstream.actuate.jobs import OwnedQp
+from sdfstream.actuate.jobs import OwnedQp, RunningJobs
 from sdfstream.actuate.refusals import Doubt
 from sdfstream.actuate.routes import ProbeKey, Routes
 from sdfstream.records import columns
@@ -47,8 +48,8 @@ class MappedPath:
 class Mapper:
     """Makes watches from routes and probe paths."""
 
-    def __init__(self, config: ActuateConfig, routes: Routes, probing: Probing) -> None:
-        self.config, self.routes, self.probing = config, routes, probing
+    def __init__(self, config: ActuateConfig, jobs: RunningJobs, routes: Routes, probing: Probing) -> None:
+        self.config, self.jobs, self.routes, self.probing = config, jobs, routes, probing
         self.topology = Topology()
         self._found: dict[tuple[str, str, str], list[ProbeKey]] = {}
         self._found_at = (-1, -1, -1)
@@ -57,7 +58,7 @@ class Mapper:
         """What is known of the queue pair on this source port."""
         pair = owned.pair
         data = self.routes.flow(pair.flow(path), now_ns)
-        answers = self.routes.flow(pair.answers(path), now_ns)
+        answers = self._answers(owned, path, now_ns)
         if data is None or answers is None:
             which = "data" if data is None else "answers"
             return Doubt("unknown-way", f"the way of its {which} on source port {path} is not known, or too old")
@@ -74,6 +75,14 @@ class Mapper:
             covered = min(covered, len(probes))
             watch.append({"segment": segment, "paths": [[p.dst, p.path, p.dscp] for p in probes]})
         return MappedPath(path, data, crossed, watch, covered)
+
+    def _answers(self, owned: OwnedQp, path: int, now_ns: int) -> tuple[str, ...] | None:
+        """Hops of its answers; none: they are packets of a queue pair that is moved for itself; None: not known."""
+        far = self.jobs.far_end(owned)
+        if far is not None and far.pair.steering != "none":
+            return ()
+        pair = owned.pair if far is None else replace(owned.pair, answer_path=far.pair.path)
+        return self.routes.flow(pair.answers(path), now_ns)
 
     def _probes(self, nic: str, dst: str, segment: str, now_ns: int) -> list[ProbeKey]:
         """Probe paths to watch a segment by: fast ones, then slow ones; to the same far NIC before others.

@@ -30,7 +30,7 @@ from sdfstream.board.lateness import HostLateness
 from sdfstream.board.rates import RateTable, Series
 from sdfstream.errors import FormatError
 from sdfstream.records.bounds import is_known
-from sdfstream.records.fabric import FLOW_TYPE, Flow, QueuePair, Topology, flow_from, link_id
+from sdfstream.records.fabric import FLOW_TYPE, Flow, QueuePair, Topology, answered, flow_from, link_id
 from sdfstream.records.finding import FINDING_KINDS
 from sdfstream.records.job import JobShard, job_shard
 from sdfstream.records.message import Event, Message
@@ -240,7 +240,9 @@ class JobBoard:
         return "running" if any(p.state == "running" for p in self._shards[job].values()) else "ended"
 
     def _qps(self, job: str) -> list[QueuePair]:
-        return [qp for shard in self._shards[job].values() if shard.state == "running" for qp in shard.qps]
+        found = [qp for shard in self._shards[job].values() if shard.state == "running" for qp in shard.qps]
+        known = {qp.qp: qp for qp in found}
+        return [answered(qp, known) for qp in found]
 
     def _stale(self, shards: Mapping[str, JobShard], now_ns: int) -> dict[str, int | None]:
         ages: dict[str, int | None] = {}

@@ -20,7 +20,7 @@ from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.detections import Detection
 from sdfstream.detect.flows import Flows
 from sdfstream.errors import FormatError
-from sdfstream.records.fabric import QueuePair, host_of
+from sdfstream.records.fabric import QueuePair, answered, host_of
 from sdfstream.records.finding import Evidence, Subject
 from sdfstream.records.job import JobShard, job_shard
 from sdfstream.records.units import NS_PER_S
@@ -131,7 +131,8 @@ class Jobs:
         self.counters.add("shed", "queue-pairs-full", len(pairs) - len(numbered))
         self.names = list(dict.fromkeys(job for job, _ in numbered))
         index = {name: i for i, name in enumerate(self.names)}
-        self.pairs = [pair for _, pair in numbered]
+        known = {pair.qp: pair for _, pair in numbered}
+        self.pairs = [answered(pair, known) for pair in known.values()]
         self.number = {pair.qp: i for i, pair in enumerate(self.pairs)}
         self.job = np.array([index[job] for job, _ in numbered], np.int64)
         flows = [pair.flow() for pair in self.pairs] + [pair.answers() for pair in self.pairs]

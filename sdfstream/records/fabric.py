@@ -11,7 +11,7 @@ a probe with the same source port. Its route is found by tracing the flow itself
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
@@ -135,6 +135,8 @@ class QueuePair:
     """Limit in force; None: none."""
     src_address: str = ""
     """IP address that it sends from; empty: not told. The receiving host's agent answers probes from there."""
+    peer_qp: str = ""
+    """Id of the queue pair at its far end, whose own packets the answers are; empty: answers belong to none."""
     counted: str = "sent"
     """Of a kernel flow, which host counts its throughput: the ``sent`` one, or where it is ``received``. What a sender
     without congestion control (UDP) sends says nothing of what arrives."""
@@ -156,6 +158,14 @@ class QueuePair:
             self.dst_port if self.answer_port is None else self.answer_port,
             self.dscp,
         )
+
+
+def answered(pair: QueuePair, known: Mapping[str, QueuePair]) -> QueuePair:
+    """`pair` with its answers on the present path of the queue pair at its far end, if that is `known` (by id)."""
+    far = known.get(pair.peer_qp)
+    return (
+        replace(pair, answer_path=far.path) if far is not None and (far.src, far.dst) == (pair.dst, pair.src) else pair
+    )
 
 
 DECLARED_TYPE: Final = "sdf.state.topology.declared.v1"

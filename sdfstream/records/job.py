@@ -122,6 +122,7 @@ def queue_pair(data: Mapping[str, Any]) -> QueuePair:
         alternates=_ports(data, "alternates"),
         rate_bps=_whole(data, "rate_bps", None),
         src_address=_text(data, "src_address", ""),
+        peer_qp=_text(data, "peer_qp", ""),
         counted=_among(data, "counted", ("sent", "received")),
     )
 

@@ -46,6 +46,7 @@ _QP: Final = record(
         "alternates": array(PORT_NUMBER, "source ports that it may be moved to"),
         "rate_bps": nullable({"type": "integer", "description": "limit in force; null: none"}),
         "src_address": text("IP address that it sends from; empty: not told"),
+        "peer_qp": text("id of the queue pair at its far end, whose own packets the answers are; empty: none is known"),
         "counted": one_of(
             {
                 "sent": "a kernel flow's throughput is counted by the sending host",
@@ -53,7 +54,7 @@ _QP: Final = record(
             }
         ),
     },
-    optional=("src_address", "counted"),
+    optional=("src_address", "peer_qp", "counted"),
 )
 
 JOB_SHAPE: Final = record(

@@ -15,6 +15,7 @@ class Described(Protocol):
     """A queue pair that can say where it sends (`live_qp_io.LiveQp`)."""
 
     number: int
+    peer_number: int
     path: int
     rate_bps: int | None
     dscp: int
@@ -34,7 +35,7 @@ class Registration:
     rank: int = 0
     peer_rank: int = 0
     answer_path: int | None = None
-    """Source port of the receiver's acknowledgements; None: the pair's own at registration."""
+    """Source port of the far end's acknowledgements; None: the same as the pair's, wherever that is moved to."""
     alternates: tuple[int, ...] = ()
 
     def id(self, number: int) -> str:
@@ -53,7 +54,8 @@ def alternates(path: int, count: int) -> tuple[int, ...]:
 
 
 def queue_pair(about: Registration, qp: Described, *, can_steer: bool) -> QueuePair:
-    """A queue pair as the job map has it."""
+    """A queue pair as the job map has it; one that may be moved nowhere cannot be steered."""
+    can_steer = can_steer and bool(about.alternates)
     return QueuePair(
         qp=about.id(qp.number),
         rank=about.rank,
@@ -70,6 +72,7 @@ def queue_pair(about: Registration, qp: Described, *, can_steer: bool) -> QueueP
         alternates=about.alternates if can_steer else (),
         rate_bps=qp.rate_bps,
         src_address=qp.src_address,
+        peer_qp=f"{about.dst}#{qp.peer_number}",
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -121,10 +123,21 @@ class RcEndpoint:
 
     def send(self, id_: int, offset: int, octets: int) -> int:
         """Post a send of these octets of the memory; errno, or 0."""
+        return self.send_all([(id_, offset, octets)])
+
+    def send_all(self, sends: Sequence[tuple[int, int, int]]) -> int:
+        """Post several sends (id, offset, octets) by one call of the driver; errno, or 0. None of them: nothing."""
         enums, wr = self._verbs.enums, self._verbs.wr
-        piece = wr.SGE(self.memory.buf + offset, octets, self.memory.lkey)
-        post = wr.SendWR(wr_id=id_, sg=[piece], num_sge=1, opcode=enums.IBV_WR_SEND, send_flags=enums.IBV_SEND_SIGNALED)
-        return self._verbs.attempt(lambda: self.qp.post_send(post))
+        start, key, flags = self.memory.buf, self.memory.lkey, enums.IBV_SEND_SIGNALED
+        posts = [
+            wr.SendWR(
+                wr_id=id_, sg=[wr.SGE(start + at, size, key)], num_sge=1, opcode=enums.IBV_WR_SEND, send_flags=flags
+            )
+            for id_, at, size in sends
+        ]
+        for post, following in itertools.pairwise(posts):
+            post.next_wr = following
+        return self._verbs.attempt(lambda: self.qp.post_send(posts[0])) if posts else 0
 
     def write(self, id_: int, octets: int, address: int, key: int) -> int:
         """Post a write of the first octets of the memory to the peer's; errno, or 0."""

@@ -47,8 +47,8 @@ class LiveQp:
         attr, _ = qp.query(enums.IBV_QP_STATE | enums.IBV_QP_AV | enums.IBV_QP_DEST_QPN | enums.IBV_QP_PORT)
         if attr.qp_state != enums.IBV_QPS_RTS or not attr.ah_attr.is_global:
             raise RefusedError("unknown-target", "a queue pair can be steered once it is connected (RTS), by RoCEv2")
-        self.number = int(qp.qp_num)
-        self.path = source_port(attr.ah_attr.flow_label, self.number, attr.dest_qp_num)
+        self.number, self.peer_number = int(qp.qp_num), int(attr.dest_qp_num)
+        self.path = source_port(attr.ah_attr.flow_label, self.number, self.peer_number)
         self.dscp = int(attr.ah_attr.traffic_class) >> 2
         self.dst_address = gid_address(str(attr.ah_attr.dgid))
         self.src_address = gid_address(str(context.query_gid(attr.ah_attr.port_num, attr.ah_attr.sgid_index)))
@@ -117,6 +117,8 @@ class LiveQp:
                 return False
         self._move = None
         if move.step is MoveStep.FAILED:
+            if self._state() == self._verbs.enums.IBV_QPS_ERR:
+                raise RefusedError("failed", "it has ended in error; its program must connect it anew")
             raise RefusedError("failed", f"live change through SQD: {os.strerror(move.error)}")
         return True
 

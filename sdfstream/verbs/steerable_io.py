@@ -38,8 +38,11 @@ def steerable(
     paced: bool = False,
     jobs_dir: str | Path = JOBS_DIR,
     ports: int = 8,
+    answer_path: int | None = None,
 ) -> Iterator[LiveQp]:
     """Let signed commands move a queue pair, for as long as the block runs.
+
+    Register both ends: what the far one acknowledges are its own packets, which only its host's agent can trace.
 
     Parameters
     ----------
@@ -61,6 +64,9 @@ def steerable(
         Drop directory of the host's agent.
     ports : int
         How many other source ports it may be moved to.
+    answer_path : int, optional
+        Source port by which the far end acknowledges; None: the one by which this end sends now, as it is where both
+        connected with the same flow label, or with none.
 
     Raises
     ------
@@ -72,7 +78,8 @@ def steerable(
         The queue pair is not connected, or not by RoCEv2.
     """
     live = LiveQp(Verbs(), qp, context, paced=paced)
-    about = Registration(src, dst, rank, peer_rank, live.path, alternates(live.path, ports))
+    answers = live.path if answer_path is None else answer_path
+    about = Registration(src, dst, rank, peer_rank, answers, alternates(live.path, ports))
     host = host_of(src)
     key = (job, host, str(jobs_dir))
     ring = trusted(keys)

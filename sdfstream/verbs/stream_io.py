@@ -48,7 +48,12 @@ class ChunkSender:
         self.finished: Callable[[CarriedMessage], None] = lambda message: None
         """Called with every chunk that is acknowledged, for `rows.output`."""
         first = self._qps[0]
-        self.number, self.dscp, self.dst_port = first.number, first.dscp, first.dst_port
+        self.number, self.peer_number, self.dscp, self.dst_port = (
+            first.number,
+            first.peer_number,
+            first.dscp,
+            first.dst_port,
+        )
         self.moved_at_ns = 0
 
     # -- sending ----------------------------------------------------------------------------------------------------
@@ -65,7 +70,7 @@ class ChunkSender:
         chunk = self._outbox.begin(octets, now_ns)
         framed = encode(chunk.number, payload, now_ns) + payload
         self._ends[0].memory.write(framed, octets, chunk.slot * self._slot_bytes)
-        self._post(chunk)
+        self._post([chunk])
         return True
 
     def poll(self) -> int:
@@ -165,16 +170,16 @@ class ChunkSender:
     def _use(self, leg: int) -> None:
         self._active = leg
         self.moved_at_ns = time.time_ns()
-        for chunk in list(self._outbox.unacknowledged()):
-            if chunk.posts:
-                self.replayed += 1
-            self._post(chunk)
+        again = list(self._outbox.unacknowledged())
+        self.replayed += sum(chunk.posts > 0 for chunk in again)
+        self._post(again)
 
-    def _post(self, chunk: SentChunk) -> None:
-        error = self._ends[self._active].send(chunk.number, chunk.slot * self._slot_bytes, chunk.octets)
-        if error:
-            raise UnavailableError(f"{self._ends[self._active].device} takes no send: errno {error}")
-        self._outbox.posted(chunk)
+    def _post(self, chunks: Sequence[SentChunk]) -> None:
+        end = self._ends[self._active]
+        if error := end.send_all([(c.number, c.slot * self._slot_bytes, c.octets) for c in chunks]):
+            raise UnavailableError(f"{end.device} takes no send: errno {error}")
+        for chunk in chunks:
+            self._outbox.posted(chunk)
 
 
 class ChunkReceiver:

@@ -187,7 +187,7 @@ def _list(data: Mapping[str, Any], key: str) -> Sequence[Any]:
 
 def _unsound(pair: QueuePair) -> str:
     """Why a queue pair with all its fields is refused; empty: it is sound."""
-    if not all(map(_is_id, (pair.qp, pair.src, pair.dst))):
+    if not all(map(_is_id, (pair.qp, pair.src, pair.dst, pair.peer_qp))):
         return f"a text is longer than {MOST_TEXT} characters, or not printable"
     if not all("/" in nic for nic in (pair.src, pair.dst)):
         return "src and dst are NIC ids host/nic"

@@ -39,6 +39,7 @@ def run(
     *,
     folder: Path,
     environment: Mapping[str, str] | None = None,
+    channels: Mapping[str, Path] | None = None,
     limit_s: float = 240,
 ) -> GuestResult:
     """Run `command` in a guest, in `folder` of this machine's files.
@@ -47,6 +48,8 @@ def run(
     ----------
     out : Path
         Empty folder; ``/out`` in the guest.
+    channels : mapping of str to Path, optional
+        Name to a unix socket of this machine, on which somebody listens: a port of that name in the guest leads to it.
     limit_s : float
         After it the guest is killed and counts as failed: a boot is 3 s, and 60 s of a starved machine's.
 
@@ -66,7 +69,7 @@ def run(
             shutil.rmtree(old) if old.is_dir() else old.unlink()
         (out / "stage").write_text(scripts.stage(command, environment or {}, str(folder)))
         began_s = time.monotonic()
-        console = _boot(files, out, limit_s)
+        console = _boot(files, out, channels or {}, limit_s)
         if (out / "status").exists():
             log = (out / "log").read_text(errors="replace")
             return GuestResult(int((out / "status").read_text()), log, out, time.monotonic() - began_s, boots)
@@ -74,10 +77,10 @@ def run(
     raise GuestFailedError(f"no result within {limit_s:g} s, twice\n{console[-3000:]}\n--- log\n{log[-3000:]}")
 
 
-def _boot(files: BootFiles, out: Path, limit_s: float) -> str:
+def _boot(files: BootFiles, out: Path, channels: Mapping[str, Path], limit_s: float) -> str:
     """The console's text of one boot; the machine is killed when its time is over."""
     process = subprocess.Popen(
-        qemu_command(files, out), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        qemu_command(files, out, channels), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     try:
         text, _ = process.communicate(timeout=limit_s)
@@ -92,8 +95,8 @@ def _boot(files: BootFiles, out: Path, limit_s: float) -> str:
     return text.decode(errors="replace")
 
 
-def qemu_command(files: BootFiles, out: Path) -> list[str]:
-    """QEMU's command line: one emulated processor, this machine's root read-only and `out`, no network.
+def qemu_command(files: BootFiles, out: Path, channels: Mapping[str, Path]) -> list[str]:
+    """QEMU's command line: one emulated processor, this machine's root read-only and `out`, `channels`, no network.
 
     Never KVM: on a machine that is itself a guest the device may be there and start nothing. Addresses are not
     randomised: what was translated for one process serves the next one that runs the same libraries.
@@ -108,4 +111,12 @@ def qemu_command(files: BootFiles, out: Path) -> list[str]:
         *("-fsdev", f"{shared},id=r,path=/,readonly=on", "-device", "virtio-9p-pci,fsdev=r,mount_tag=root"),
         *("-fsdev", f"{shared},id=o,path={out}", "-device", "virtio-9p-pci,fsdev=o,mount_tag=out"),
         *("-device", "virtio-rng-pci"),
+        *_ports(channels),
     ]
+
+
+def _ports(channels: Mapping[str, Path]) -> list[str]:
+    ports = ["-device", "virtio-serial-pci"] if channels else []
+    for name, path in channels.items():
+        ports += ["-chardev", f"socket,id={name},path={path}", "-device", f"virtserialport,chardev={name},name={name}"]
+    return ports

@@ -7,7 +7,7 @@ import contextlib
 import sys
 import sysconfig
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from tests.rdma.guest.packages import GuestUnavailableError
 
 ROOT = Path(__file__).resolve().parents[3]
 INSIDE = Path("tests/rdma/inside")
+LOOP = "test_loop.py"
+"""Of `INSIDE`, needs a pipeline outside of the guest, and has a boot of its own."""
 IN_GUEST = "SDFSTREAM_GUEST"
 _DEBIAN = Path("/usr/lib/python3/dist-packages")
 
@@ -31,8 +33,15 @@ class GroupResult:
     """Test to ``passed``, ``failed`` or ``skipped``."""
 
 
-def run_group(files: Sequence[str], out: Path, limit_s: float = 600) -> GroupResult:
-    """Run `files` of `INSIDE` in a guest; errors as `boot.run`."""
+def run_group(
+    files: Sequence[str],
+    out: Path,
+    limit_s: float = 600,
+    *,
+    channels: Mapping[str, Path] | None = None,
+    more: Mapping[str, str] | None = None,
+) -> GroupResult:
+    """Run `files` of `INSIDE` in a guest, with `more` in their environment; `channels` and errors as `boot.run`."""
     if why := python_unfit():
         raise GuestUnavailableError(why)
     command = [
@@ -59,8 +68,9 @@ def run_group(files: Sequence[str], out: Path, limit_s: float = 600) -> GroupRes
         "PYTHONPATH": str(ROOT),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # each plug-in takes a second to import in emulation
+        **(more or {}),
     }
-    result = boot.run(command, out, folder=ROOT, environment=environment, limit_s=limit_s)
+    result = boot.run(command, out, folder=ROOT, environment=environment, channels=channels, limit_s=limit_s)
     junit = out / "junit.xml"
     return GroupResult(result, outcomes(junit.read_text()) if junit.exists() else {})
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.rdma.guest.packages import GuestUnavailableError
 
-_BOOT = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_rng")
+_BOOT = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_rng", "virtio_console")
 _RDMA = ("crc32_generic", "ib_uverbs", "rdma_rxe", "rdma_ucm")
 """rdma_rxe asks for its checksum by name, which modprobe cannot know: without crc32_generic no device is made."""
 _NETWORK = ("veth", "dummy", "bridge", "sch_netem", "sch_red", "sch_tbf", "sch_htb", "sch_prio", "sch_ingress")

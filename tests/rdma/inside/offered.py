@@ -69,10 +69,12 @@ class Offered:
 
 
 @contextmanager
-def offer(pair: Pair, src: str, dst: str, folder: Path) -> Iterator[Offered]:
-    """Register `pair` as job ``train`` in ``jobs`` of `folder`, where an agent finds it."""
-    key, jobs = folder / "key", folder / "jobs"
-    key.write_bytes(SIGNER.public)
+def offer(pair: Pair, src: str, dst: str, folder: Path, key: Path | None = None) -> Iterator[Offered]:
+    """Register `pair` as job ``train`` in ``jobs`` of `folder`, where an agent finds it; `key`: whom it obeys."""
+    jobs = folder / "jobs"
+    if key is None:
+        key = folder / "key"
+        key.write_bytes(SIGNER.public)
     settings = {"job": "train", "src": src, "dst": dst, "keys": [str(key)], "jobs_dir": jobs}
     with sdfstream.steerable(pair.a.qp, pair.a.context, rank=3, peer_rank=4, paced=True, **settings) as live:
         control = json.loads((jobs / f"train@{src.partition('/')[0]}.json").read_text())["control"]
@@ -80,7 +82,7 @@ def offer(pair: Pair, src: str, dst: str, folder: Path) -> Iterator[Offered]:
         actuator = QpSocketActuator(timeout_ns=10_000_000_000)
         yield Offered(pair, live, jobs, actuator, control, about)
         actuator.close()
-    assert not list(jobs.iterdir())
+    assert not list(jobs.glob(f"*@{src.partition('/')[0]}.json"))
     assert not Path(control).exists()
 
 

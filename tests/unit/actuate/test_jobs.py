@@ -53,6 +53,19 @@ def test_queue_pairs_are_found_by_flow_and_nic_and_go_with_their_job() -> None:
     assert jobs.of_flow(PAIR.flow()) == [] == jobs.of_nic("h0/r0")
 
 
+def test_the_far_end_of_a_queue_pair_is_one_of_the_same_two_nics() -> None:
+    near = replace(PAIR, peer_qp="h1/r0#9")
+    far = QueuePair("h1/r0#9", 1, 0, "h1/r0", "h0/r0", "10.0.0.1", 51_000, 4791)
+    jobs = RunningJobs()
+    jobs.take(JobShard("j", "h0", qps=(near,)), S)
+    owned = jobs.get("h0/r0#1")
+    assert owned is not None and jobs.far_end(owned) is None
+    jobs.take(JobShard("j", "h1", qps=(replace(far, dst="h2/r0"),)), S)
+    assert jobs.far_end(owned) is None, "another pair of NICs"
+    jobs.take(JobShard("j", "h1", qps=(far,)), S)
+    assert jobs.far_end(owned) == jobs.get("h1/r0#9")
+
+
 def qp_batch(rows: list[tuple[int, int, int]], qp: str = "q") -> object:
     """(window number, bytes, path)"""
     n = len(rows)

@@ -1,9 +1,11 @@
 """A declared topology: what cannot be read of it, and what its addresses, speeds and rails are."""
 
+from dataclasses import replace
+
 import pytest
 
 from sdfstream.errors import FormatError
-from sdfstream.records.fabric import Topology
+from sdfstream.records.fabric import QueuePair, Topology, answered
 
 
 def test_what_cannot_be_read_is_left_out_and_listed() -> None:
@@ -60,3 +62,11 @@ def test_a_cable_is_found_by_node_and_port() -> None:
     assert found is not None and found.id == "l0--s0"
     assert topology.cable_at("s0", "Ethernet7") is found
     assert topology.cable_at("s0", "Ethernet1/1") is None and topology.cable_at("x", "") is None
+
+
+def test_answers_go_by_the_present_path_of_the_far_end_of_the_same_two_nics() -> None:
+    near = QueuePair("a/0#1", 0, 1, "a/0", "b/0", "10.0.0.2", 7, 4791, answer_path=9, peer_qp="b/0#2")
+    far = QueuePair("b/0#2", 1, 0, "b/0", "a/0", "10.0.0.1", 5, 4791)
+    assert answered(near, {}).answers().source_port == 9
+    assert answered(near, {far.qp: far}).answers().source_port == 5
+    assert answered(near, {far.qp: replace(far, dst="c/0")}) == near

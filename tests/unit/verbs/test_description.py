@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 from sdfstream.agent.jobmap.drop_file import read_file
@@ -10,7 +11,14 @@ from sdfstream.records.job import job_shard
 from sdfstream.verbs.description import Registration, alternates, drop_file, queue_pair, shard
 
 QP = SimpleNamespace(
-    number=17, path=0xFFFE, rate_bps=None, dscp=26, src_address="10.0.0.1", dst_address="10.0.9.1", dst_port=4791
+    number=17,
+    peer_number=23,
+    path=0xFFFE,
+    rate_bps=None,
+    dscp=26,
+    src_address="10.0.0.1",
+    dst_address="10.0.9.1",
+    dst_port=4791,
 )
 ABOUT = Registration("h00/r0", "h01/r0", 3, 4, 0xFFFE, alternates(0xFFFE, 3))
 
@@ -23,6 +31,7 @@ def test_an_agent_reads_it_back() -> None:
     assert (about.qp, about.steering, about.alternates) == ("h00/r0#17", "socket", (0xFFFF, 0xC000, 0xC001))
     assert str(about.flow()) == "h00/r0>h01/r0 udp 65534>4791 dscp26"
     assert about.answers(0xC000).source_port == 0xFFFE  # answers stay on the port that both ends began with
+    assert about.peer_qp == "h01/r0#23"
     read, refused = read_file("train@h00.json", json.dumps(drop_file(made)).encode())
     assert (read.ranks, read.control, refused) == (made.ranks, "/run/x/control", ())
     assert made.ranks[0].nics == ("h00/r0",)
@@ -43,3 +52,7 @@ def test_alternates_are_all_different_and_never_the_own_port() -> None:
     ports = alternates(0xC000, 1 << 20)
     assert len(ports) == len(set(ports)) == 0x3FFF
     assert 0xC000 not in ports
+
+
+def test_one_that_may_be_moved_nowhere_cannot_be_steered() -> None:
+    assert queue_pair(replace(ABOUT, alternates=()), QP, can_steer=True).steering == "none"

@@ -47,6 +47,14 @@ def test_a_queue_that_drains_late_is_prompted_on_soft_roce_only() -> None:
         assert qp.did.count("prompt") == prompts
 
 
+def test_of_one_that_has_ended_in_error_that_is_said() -> None:
+    qp = Qp()
+    made = live(qp)
+    qp.state = ENUMS.IBV_QPS_ERR
+    with pytest.raises(RefusedError, match="ended in error; its program must connect it anew"):
+        made.steer(0xC123, time.monotonic_ns())
+
+
 def test_a_queue_that_does_not_drain_goes_on_in_the_background() -> None:
     qp = Qp()
     made = live(qp)
