@@ -96,5 +96,7 @@ def _about_the_fabric(outputs: list[tuple[int, str, Output]]) -> Iterator[Said]:
     for now_ns, stage, output in outputs:
         if stage == "detect" and output.topic == FINDING.name and isinstance(output.body, Event):
             data = output.body.data
+            if data["severity"] == "info":  # of an instant: which windows are of one depends on who else reports
+                continue
             if data["status"] != "update" and OURS.fullmatch(str(data["subject"]["id"])):
                 yield (now_ns - NOW_NS) // NS_PER_S, data["kind"], data["subject"]["id"], data["status"]

@@ -83,7 +83,9 @@ def build() -> None:
     ip_batch("route add 10.0.0.0/24 nexthop via 10.2.0.1 dev q0 nexthop via 10.2.1.1 dev q1\n", "r2")
     for router in ("r1", "r2"):
         # by all five fields: the policy for ports alone takes a hash that the sender has written into the packet
-        settings = ("ip_forward=1", "fib_multipath_hash_policy=3", "fib_multipath_hash_fields=0x37")
+        settings = ["ip_forward=1", "fib_multipath_hash_policy=3", "fib_multipath_hash_fields=0x37"]
+        # a trace names the cable it came in by, and none of its answers is withheld
+        settings += ["icmp_errors_use_inbound_ifaddr=1", "icmp_ratelimit=0", "icmp_ratemask=0"]
         command = ["ip", "netns", "exec", router, "sysctl", "-qw", *(f"net.ipv4.{one}" for one in settings)]
         subprocess.run(command, check=True)
     for name in ADDRESSES:

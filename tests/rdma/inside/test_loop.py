@@ -35,7 +35,7 @@ LIMIT_S = 400
 """Of processor time."""
 KEY, TRIALS, RATE_HZ = "SDFSTREAM_CONTROLLER_KEY", "SDFSTREAM_TRIALS", "SDFSTREAM_RATE_HZ"
 PORT = 0xC010
-SLOTS, CHUNK_BYTES, MTU_BYTES = 8, 1024, 4096
+SLOTS, CHUNK_BYTES, MTU_BYTES = 2, 1024, 4096
 PACE_S = 0.01
 
 ROWS_S = 2.0
@@ -200,8 +200,8 @@ def test_probes_find_a_black_hole_and_the_queue_pair_leaves_it(
     (tmp_path / "jobs").mkdir()
     key, link, rows_link = Path(os.environ[KEY]), tmp_path / "agents.sock", tmp_path / "rows.sock"
     with leads_out("agents", link), leads_out("rows", rows_link), agents(config(tmp_path, key), link):
-        # 4 ms a retry, of which Soft-RoCE makes as many as it takes
-        pair = Pair(Verbs(), "rxa0", "rxb0", ConnectionSettings(PORT, dscp=26, timeout=10, retries=7))
+        # 8 ms a retry, of which Soft-RoCE makes as many as it takes
+        pair = Pair(Verbs(), "rxa0", "rxb0", ConnectionSettings(PORT, dscp=26, timeout=11, retries=7))
         hole = BlackHole(fabric.predicted(PORT))
         far = {"job": "train", "src": "h04/r0", "dst": "h00/r0", "keys": [str(key)], "jobs_dir": tmp_path / "jobs"}
         with (
