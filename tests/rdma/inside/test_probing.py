@@ -96,12 +96,17 @@ def test_a_dead_path_is_silent_and_the_other_is_not(
     assert {t for m in messages for t in m.body.column("transport").to_pylist()} == {"rocev2"}
 
 
+_TRIES = 5
+"""The boot's hash puts all six source ports on one path once in some ten boots."""
+
+
 def test_a_queue_is_measured_on_its_path_alone(reflector: None, capsys: pytest.CaptureFixture[str]) -> None:
     fabric.delay("p0", 400)
-    rows = by_path(probe(capsys))
+    for _ in range(_TRIES):  # queue pairs made anew have other source ports
+        rows = by_path(probe(capsys))
+        if all(rows.values()):
+            break
     slow, quick = ([row["rtt_min_ns"] for row in rows[path]] for path in fabric.PATHS)
-    if not slow or not quick:
-        pytest.skip("the boot's hash has put all six on one path")
     assert min(slow) >= 400e6
     assert max(quick) < 400e6
 
