@@ -79,7 +79,7 @@ class RunningJobs:
     def far_end(self, owned: OwnedQp) -> OwnedQp | None:
         """The queue pair at its far end, whose packets its answers are; None: of no running job."""
         far = self._owned.get(owned.pair.peer_qp)
-        return far if far is not None and (far.pair.src, far.pair.dst) == (owned.pair.dst, owned.pair.src) else None
+        return far if far is not None and far.pair.is_far_end_of(owned.pair) else None
 
     def contested(self, qp: str) -> bool:
         """Whether two job shards name the queue pair as theirs."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +23,7 @@ from sdfstream.actuate.jobs import OwnedQp, RunningJobs
 from sdfstream.actuate.refusals import Doubt
 from sdfstream.actuate.routes import ProbeKey, Routes
 from sdfstream.records import columns
-from sdfstream.records.fabric import Topology, host_of
+from sdfstream.records.fabric import Topology, answered, host_of
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
 Watch = list[dict[str, Any]]
@@ -81,7 +81,7 @@ class Mapper:
         far = self.jobs.far_end(owned)
         if far is not None and far.pair.steering != "none":
             return ()
-        pair = owned.pair if far is None else replace(owned.pair, answer_path=far.pair.path)
+        pair = answered(owned.pair, None if far is None else far.pair)
         return self.routes.flow(pair.answers(path), now_ns)
 
     def _probes(self, nic: str, dst: str, segment: str, now_ns: int) -> list[ProbeKey]:

@@ -242,7 +242,7 @@ class JobBoard:
     def _qps(self, job: str) -> list[QueuePair]:
         found = [qp for shard in self._shards[job].values() if shard.state == "running" for qp in shard.qps]
         known = {qp.qp: qp for qp in found}
-        return [answered(qp, known) for qp in found]
+        return [answered(qp, known.get(qp.peer_qp)) for qp in found]
 
     def _stale(self, shards: Mapping[str, JobShard], now_ns: int) -> dict[str, int | None]:
         ages: dict[str, int | None] = {}

@@ -132,7 +132,7 @@ class Jobs:
         self.names = list(dict.fromkeys(job for job, _ in numbered))
         index = {name: i for i, name in enumerate(self.names)}
         known = {pair.qp: pair for _, pair in numbered}
-        self.pairs = [answered(pair, known) for pair in known.values()]
+        self.pairs = [answered(pair, known.get(pair.peer_qp)) for pair in known.values()]
         self.number = {pair.qp: i for i, pair in enumerate(self.pairs)}
         self.job = np.array([index[job] for job, _ in numbered], np.int64)
         flows = [pair.flow() for pair in self.pairs] + [pair.answers() for pair in self.pairs]

@@ -145,6 +145,10 @@ class QueuePair:
         """Its data's flow, on source port `path` (default: the present one)."""
         return Flow(self.src, self.dst, self.protocol, self.path if path is None else path, self.dst_port, self.dscp)
 
+    def is_far_end_of(self, other: QueuePair) -> bool:
+        """Whether the answers of `other` are this one's packets."""
+        return self.qp == other.peer_qp and (self.src, self.dst) == (other.dst, other.src)
+
     def answers(self, path: int | None = None) -> Flow:
         """The flow of its acknowledgements while the data uses source port `path`."""
         own = self.path if path is None else path
@@ -160,12 +164,9 @@ class QueuePair:
         )
 
 
-def answered(pair: QueuePair, known: Mapping[str, QueuePair]) -> QueuePair:
-    """`pair` with its answers on the present path of the queue pair at its far end, if that is `known` (by id)."""
-    far = known.get(pair.peer_qp)
-    return (
-        replace(pair, answer_path=far.path) if far is not None and (far.src, far.dst) == (pair.dst, pair.src) else pair
-    )
+def answered(pair: QueuePair, far: QueuePair | None) -> QueuePair:
+    """`pair` with its answers on the present path of `far`, if that is the queue pair at its far end."""
+    return replace(pair, answer_path=far.path) if far is not None and far.is_far_end_of(pair) else pair
 
 
 DECLARED_TYPE: Final = "sdf.state.topology.declared.v1"

@@ -42,7 +42,7 @@ def steerable(
 ) -> Iterator[LiveQp]:
     """Let signed commands move a queue pair, for as long as the block runs.
 
-    Register both ends: what the far one acknowledges are its own packets, which only its host's agent can trace.
+    Register both ends: acknowledgements are packets of the far end, which only its host's agent can trace.
 
     Parameters
     ----------

@@ -13,12 +13,15 @@ import sys
 import tempfile
 import time
 import uuid
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from sdfstream.actuate.config import ActuateConfig
+from sdfstream.bus.recording.reader_io import open_recording
 from sdfstream.records.fabric import DECLARED_TYPE
 from sdfstream.records.message import Event, Output
-from sdfstream.records.topics import TOPOLOGY
+from sdfstream.records.topics import OUTCOME, TOPOLOGY
 from sdfstream.serve.service_io import service
 from sdfstream.settings import Settings
 from tests.rdma.guest import group
@@ -53,6 +56,20 @@ def figures(log: str) -> list[str]:
     return [line for line in log.splitlines() if line.startswith("figure ")]
 
 
+def failovers(recording: Path) -> list[dict[str, Any]]:
+    """What the agents said of failovers."""
+    messages = open_recording(recording).messages()
+    said = [m.body.data for m in messages if m.topic == OUTCOME.name and isinstance(m.body, Event)]
+    return [dict(data) for data in said if data["action"] == "failover"]
+
+
+def moves(recording: Path, trials: int) -> str:
+    """A line of figures: how often either end was moved and went back, in how many trials."""
+    count = Counter((said["host"], said["state"]) for said in failovers(recording))
+    ends = (f"{host} moved {count[host, 'applied']}, back {count[host, 'undone']}" for host in ("h00", "h04"))
+    return f"figure {trials} trials: {'; '.join(ends)}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=20)
@@ -60,7 +77,8 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         done = asyncio.run(run(Path(folder), args.trials, args.rate))
-    print(*(figures(done.result.log) or [done.result.log]), sep="\n")
+        print(*(figures(done.result.log) or [done.result.log]), sep="\n")
+        print(moves(Path(folder) / "recording", args.trials))
     return done.result.status
 
 

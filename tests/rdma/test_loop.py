@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sdfstream.bus.recording.reader_io import open_recording
 from sdfstream.records.message import Event, Message
-from sdfstream.records.topics import COMMAND, OUTCOME, QP, QP_WINDOW
+from sdfstream.records.topics import COMMAND, QP, QP_WINDOW
 from tests.rdma import loop
 from tests.rdma.guest.packages import GuestUnavailableError
 
@@ -29,15 +28,15 @@ def test_a_queue_pair_leaves_a_black_hole_by_an_armed_failover(
     except GuestUnavailableError as error:
         pytest.skip(f"no RDMA guest on this machine: {error}")
     with capsys.disabled():
-        print("", *loop.figures(done.result.log), sep="\n  ")
+        print("", *loop.figures(done.result.log), loop.moves(tmp_path / "recording", TRIALS), sep="\n  ")
     assert done.result.status == 0, done.result.log[-6000:]
     messages = list(open_recording(tmp_path / "recording").messages())
-    moved = {s["command"] for s in _said(messages, OUTCOME.name, "failover") if s["state"] == "applied"}
-    armed = {c["id"] for c in _said(messages, COMMAND.name, "failover") if c["mode"] == "enforce"}
-    assert moved and moved <= armed, "what moved it was the controller's"
+    moved = {said["command"] for said in loop.failovers(tmp_path / "recording") if said["state"] == "applied"}
+    assert moved and moved <= _armed(messages), "what moved it was the controller's"
     assert {QP.name, QP_WINDOW.name} <= {m.topic for m in messages}, "the job's chunks are rows"
 
 
-def _said(messages: list[Message], topic: str, action: str) -> list[dict[str, Any]]:
-    found = [m.body.data for m in messages if m.topic == topic and isinstance(m.body, Event)]
-    return [dict(data) for data in found if data["action"] == action]
+def _armed(messages: list[Message]) -> set[str]:
+    """Failovers that the controller has armed, to be carried out."""
+    given = [m.body.data for m in messages if m.topic == COMMAND.name and isinstance(m.body, Event)]
+    return {str(data["id"]) for data in given if data["action"] == "failover" and data["mode"] == "enforce"}

@@ -67,6 +67,6 @@ def test_a_cable_is_found_by_node_and_port() -> None:
 def test_answers_go_by_the_present_path_of_the_far_end_of_the_same_two_nics() -> None:
     near = QueuePair("a/0#1", 0, 1, "a/0", "b/0", "10.0.0.2", 7, 4791, answer_path=9, peer_qp="b/0#2")
     far = QueuePair("b/0#2", 1, 0, "b/0", "a/0", "10.0.0.1", 5, 4791)
-    assert answered(near, {}).answers().source_port == 9
-    assert answered(near, {far.qp: far}).answers().source_port == 5
-    assert answered(near, {far.qp: replace(far, dst="c/0")}) == near
+    assert answered(near, None).answers().source_port == 9
+    assert answered(near, far).answers().source_port == 5
+    assert answered(near, replace(far, dst="c/0")) == near == answered(near, replace(far, qp="b/0#3"))
