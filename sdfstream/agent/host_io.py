@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sdfstream.agent.commands.crossings import ProbePath
 from sdfstream.agent.commands.path_watch import NO_WITNESS, WatchedRoutes
 from sdfstream.agent.heartbeat import Heartbeat
 from sdfstream.agent.large.sessions import large_ports
@@ -95,7 +96,7 @@ class HostAgent:
             range(config.mesh_first_port, config.mesh_first_port + config.mesh_ports),
             range(config.large_port, config.large_port + (config.large_hz > 0)),
         )
-        routes = ForwardRoutes()
+        self._routes = routes = ForwardRoutes()
         self.sessions = ChangingSessions(
             config,
             host,
@@ -115,7 +116,7 @@ class HostAgent:
         self.troubles: list[dict[str, Any]] = []
         """What is wrong with the agent, said with each heartbeat of its first host."""
         self._trace_at_ns = 0
-        self.generation = 0
+        self._changes_of_paths = 0
         self.assess_at_ns = 0
         """Steady clock: when answers are to be read and liveness is to be assessed next."""
         self._paths_changed()
@@ -133,7 +134,7 @@ class HostAgent:
 
     def _paths_changed(self) -> None:
         """Compute what depends on the paths that are probed."""
-        self.generation += 1
+        self._changes_of_paths += 1
         self._slots = self.packets.probed()
         self._limits_ns = self._limits()
         intervals_ns = self.packets.probed_intervals_ns()
@@ -239,6 +240,17 @@ class HostAgent:
         events = self._tracing.step(self.packets, now_ns)
         self._trace_at_ns = now_ns + self._tracing.pause_ns()
         return events
+
+    @property
+    def generation(self) -> int:
+        """Grows when slots are assigned anew, or a route is known anew."""
+        return self._changes_of_paths + self._routes.version
+
+    def routes(self, src: str) -> Mapping[ProbePath, tuple[str, ...]]:
+        """Hops of the probe paths of a NIC to their reflectors, as far as they are traced."""
+        paths = (ProbePath(dst, port, dscp) for nic, dst, port, dscp in self._slots if nic == src)
+        traced = ((path, self._routes.probe(src, *path)) for path in paths)
+        return {path: hops for path, hops in traced if hops is not None}
 
     def slot(self, src: str, dst: str, path: int, dscp: int) -> int:
         """Slot of a probe path; −1 when it is not probed; `NO_WITNESS` when its packets are as large as the MTU."""

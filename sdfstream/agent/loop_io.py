@@ -270,7 +270,10 @@ class _Agent:
         return [h for h in self.hosts if now_ns >= h.assess_at_ns or h.has_changes]
 
     def assess_liveness(self, hosts: Sequence[HostAgent], now_ns: int, due_at_ns: int) -> None:
-        """Read answers, then assess liveness; changes go to the bus at once."""
+        """Read answers, then assess liveness and act by it; changes go to the bus at once.
+
+        What a silence brings about in the traces takes longer than all of that, so it is done last.
+        """
         for host in hosts:
             host.assess_at_ns = now_ns + host.assess_pause_ns
             if not host.packets.self_driven:
@@ -279,6 +282,7 @@ class _Agent:
             if self._observer is not None:
                 notify = partial(self._notify_observer, self._observer, host.name, now_ns)
                 self._guard("observer", notify)
+        for host in hosts:
             self.buffer.put(host.step_traces(now_ns))
 
     def _notify_observer(self, observer: LivenessObserver, host: str, now_ns: int) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sdfstream.agent.commands.crossings import ProbePath
 from sdfstream.agent.commands.path_watch import WatchedRoutes
 from sdfstream.agent.planned import PlannedSessions
 from sdfstream.probes.config import NicConfig
@@ -58,7 +59,7 @@ class HostPort(Protocol):
 
     @property
     def generation(self) -> int:
-        """Grows when slots are assigned anew: slot numbers are looked up again then."""
+        """Grows when slots are assigned anew, or a route is known anew: what was looked up is looked up again then."""
 
     def slot(self, src: str, dst: str, path: int, dscp: int) -> int:
         """Slot of a probe path; −1 when it is not probed (now)."""
@@ -71,6 +72,9 @@ class HostPort(Protocol):
 
     def limit_ns(self, slot: int) -> int:
         """How long the path in `slot` may go without an answer until it is silent; changes only with `generation`."""
+
+    def routes(self, src: str) -> Mapping[ProbePath, tuple[str, ...]]:
+        """Hops of the probe paths of a NIC, there, as far as they are traced; changes with `generation`."""
 
     def watch(self, requests: Sequence[WatchRequest]) -> None:
         """The watch sessions wanted from now on; others of the former request end."""

@@ -22,7 +22,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from sdfstream.agent.commands.path_watch import ProbePath, WatchedRoutes
+from sdfstream.agent.commands.crossings import ProbePath, crosses
+from sdfstream.agent.commands.path_watch import WatchedRoutes
 from sdfstream.agent.observer import WatchRequest
 from sdfstream.agent.spare_ports import SparePorts
 from sdfstream.agent.watch_cover import Cover, CoverRoom, Crossings, cover
@@ -323,30 +324,6 @@ class _Nic:
             if route is not None:
                 seen.add(route)
         return sorted(order, key=lambda path: again[path])
-
-
-def crosses(
-    own: Mapping[ProbePath, tuple[str, ...] | None], crossing: Mapping[str, Sequence[ProbePath]]
-) -> dict[ProbePath, frozenset[str]]:
-    """The segments of each candidate.
-
-    A segment on the way of any of the host's own traces is crossed by those that the traces say, where they are known;
-    other segments, those on the way back, by those that the commands name.
-
-    Parameters
-    ----------
-    own : candidate to hops
-        By the host's own traces; the first is met over the NIC's own cable, which is no segment. None: not known.
-    crossing : segment to probe paths
-        By commands.
-    """
-    traced = frozenset(hop for hops in own.values() if hops is not None for hop in hops[1:])
-    found = {path: set(hops[1:]) if hops is not None else set() for path, hops in own.items()}
-    for name, paths in crossing.items():
-        for path in paths:
-            if path in found and (own[path] is None or name not in traced):
-                found[path].add(name)
-    return {path: frozenset(names) for path, names in found.items()}
 
 
 def _name(pair: WatchRequest) -> _PairName:

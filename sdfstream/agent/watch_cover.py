@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from sdfstream.agent.commands.path_watch import ProbePath
+from sdfstream.agent.commands.crossings import ProbePath
 from sdfstream.records.units import Bools
 
 MOST_CELLS: Final = 1_000_000

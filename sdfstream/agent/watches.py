@@ -13,7 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sdfstream.agent.commands.path_watch import ProbePath, WatchedRoutes
+from sdfstream.agent.commands.crossings import ProbePath
+from sdfstream.agent.commands.path_watch import WatchedRoutes
 from sdfstream.agent.observer import WatchRequest
 from sdfstream.agent.quick_paths import QuickPaths
 from sdfstream.agent.slots import SessionChange, SessionSlots

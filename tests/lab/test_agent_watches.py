@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sdfstream.agent.commands.path_watch import ProbePath, WatchedRoute, WatchedRoutes
+from sdfstream.agent.commands.crossings import ProbePath
+from sdfstream.agent.commands.path_watch import WatchedRoute, WatchedRoutes
 from sdfstream.agent.observer import HostPort, WatchRequest
 from sdfstream.lab import Fabric
 from sdfstream.lab.mesh import MeshSpec

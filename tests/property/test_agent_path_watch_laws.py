@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sdfstream.agent.commands import path_watch as w
+from sdfstream.agent.commands.crossings import ProbePath
 from sdfstream.probes.stamp import liveness
 from tests.fixtures.control import ALIVE, DST, MS, SILENT, SRC, UNKNOWN, FakeSlots
 
@@ -48,7 +49,7 @@ def test_the_arrays_say_what_the_definition_says(
     for port, value in state.items():
         slots.set(port, value)
     wanted = {
-        key: [w.Segment(name, tuple(w.ProbePath(DST, p, 0) for p in sorted(ports))) for name, ports in segments]
+        key: [w.Segment(name, tuple(ProbePath(DST, p, 0) for p in sorted(ports))) for name, ports in segments]
         for key, segments in raw.items()
     }
     for key, segments in wanted.items():
@@ -63,7 +64,7 @@ def test_the_arrays_say_what_the_definition_says(
 def test_clean_since_is_the_first_judgement_of_an_unbroken_row_of_clean_ones(changes: list[tuple[int, int]]) -> None:
     slots, watches = FakeSlots(), w.PathWatches()
     key = w.WatchKey("c", 1)
-    watches.put(key, SRC, [w.Segment("a", (w.ProbePath(DST, 1, 0), w.ProbePath(DST, 2, 0)))], 1)
+    watches.put(key, SRC, [w.Segment("a", (ProbePath(DST, 1, 0), ProbePath(DST, 2, 0)))], 1)
     since = None
     for now, (port, state) in enumerate(changes):
         slots.set(port, state)
@@ -98,7 +99,7 @@ def fabric() -> tuple[FakeSlots, w.PathWatches]:
 
 def route(ports: tuple[int, ...]) -> list[w.Segment]:
     spine = "A" if ports == A else "B"
-    both = tuple(w.ProbePath(dst, p, 0) for p in ports for dst in (DST, FAR))
+    both = tuple(ProbePath(dst, p, 0) for p in ports for dst in (DST, FAR))
     return [w.Segment(f"{spine}{leg}", both) for leg in ("up", "down", "back-up", "back-down")]
 
 
@@ -151,7 +152,7 @@ def test_one_direction_is_distinguished_from_the_other_by_the_routes_of_answers(
     for port in (1, 2, 3, 4):
         slots.set(port, SILENT if port in back_a else ALIVE)
     named = {"up": up_a, "back-A": back_a, "back-B": back_b}
-    segments = {n: w.Segment(n, tuple(w.ProbePath(DST, p, 0) for p in ports)) for n, ports in named.items()}
+    segments = {n: w.Segment(n, tuple(ProbePath(DST, p, 0) for p in ports)) for n, ports in named.items()}
     watches.put(w.WatchKey("c", 1), SRC, [segments["up"], segments["back-A"]], 1)
     watches.put(w.WatchKey("c", 2), SRC, [segments["up"], segments["back-B"]], 1)
     watches.assess(slots, 1)
@@ -165,8 +166,8 @@ def test_only_the_best_supported_explanation_is_blamed() -> None:
     for port in (1, 2, 3):
         slots.set(port, SILENT)
     slots.set(4, ALIVE)
-    broken = w.Segment("broken", tuple(w.ProbePath(DST, p, 0) for p in (1, 2, 3)))
-    innocent = w.Segment("innocent", (w.ProbePath(DST, 1, 0),))
+    broken = w.Segment("broken", tuple(ProbePath(DST, p, 0) for p in (1, 2, 3)))
+    innocent = w.Segment("innocent", (ProbePath(DST, 1, 0),))
     watches.put(w.WatchKey("c", 1), SRC, [broken], 1)
     watches.put(w.WatchKey("c", 2), SRC, [innocent], 1)
     watches.assess(slots, 1)
@@ -180,7 +181,7 @@ def test_quick_probe_paths_overrule_slow_ones() -> None:
     slots.set(2, ALIVE)  # a candidate of the same pair, which still says alive
     slots.set(2, ALIVE, dst=FAR)  # of the slow mesh
     slots.limits_ns = {1: 3_000 * MS, 2: 500 * MS}
-    probes = (w.ProbePath(DST, 1, 0), w.ProbePath(DST, 2, 0), w.ProbePath(FAR, 2, 0))
+    probes = (ProbePath(DST, 1, 0), ProbePath(DST, 2, 0), ProbePath(FAR, 2, 0))
     watches.put(w.WatchKey("c", 1), SRC, [w.Segment("a", probes)], 1)
     watches.assess(slots, 1)
     assert watches.verdict(w.WatchKey("c", 1)) == w.DEAD
@@ -190,12 +191,33 @@ def test_quick_probe_paths_overrule_slow_ones() -> None:
     assert watches.verdict(w.WatchKey("c", 1)) == w.CLEAN
 
 
+def test_quick_probe_paths_count_as_soon_as_the_host_has_traced_them() -> None:
+    """A queue pair was armed a moment ago: its command names a slow path, which will say alive for a second yet."""
+    slots, watches = FakeSlots(), w.PathWatches()
+    slow, quick, other = (ProbePath(DST, port, 0) for port in (1, 2, 3))
+    slots.limits_ns = {0: 1_500 * MS}
+    slots.set(1, ALIVE)
+    for port, state in ((2, SILENT), (3, ALIVE)):
+        slots.set(port, state)
+    watches.put(w.WatchKey("c", 1), SRC, [w.Segment("up0", (slow,))], 1)
+    watches.put(w.WatchKey("c", 2), SRC, [w.Segment("up1", (slow,))], 1)
+    assert verdicts_of(slots, watches) == [w.CLEAN, w.CLEAN]
+    slots.known_routes = {quick: ("cable", "up0"), other: ("cable", "up1")}
+    slots.generation += 1
+    assert verdicts_of(slots, watches) == [w.DEAD, w.CLEAN]
+
+
+def verdicts_of(slots: FakeSlots, watches: w.PathWatches) -> list[int]:
+    watches.assess(slots, 1)
+    return [watches.verdict(w.WatchKey("c", key)) for key in (1, 2)]
+
+
 def test_a_path_that_is_no_witness_is_not_heard() -> None:
     """Its packets are as large as the MTU: it may be silent where queue pairs' packets pass."""
     slots, watches = FakeSlots(), w.PathWatches()
     slots.set(1, ALIVE)
     slots.names[SRC, DST, 9, 0] = w.NO_WITNESS
-    one, large = w.ProbePath(DST, 1, 0), w.ProbePath(DST, 9, 0)
+    one, large = ProbePath(DST, 1, 0), ProbePath(DST, 9, 0)
     watches.put(w.WatchKey("c", 1), SRC, [w.Segment("a", (one, large))], 1)
     watches.put(w.WatchKey("c", 2), SRC, [w.Segment("b", (large,))], 1)
     for state, verdict in ((ALIVE, w.CLEAN), (SILENT, w.DEAD)):
@@ -216,7 +238,7 @@ def test_a_segment_is_judged_as_if_only_its_quick_paths_were_there(probes: list[
     for port, (times, state) in enumerate(probes):
         slots.set(port, state)
         slots.limits_ns[port] = round(times * ms * MS)
-    segment = w.Segment("a", tuple(w.ProbePath(DST, port, 0) for port in range(len(probes))))
+    segment = w.Segment("a", tuple(ProbePath(DST, port, 0) for port in range(len(probes))))
     watches.put(w.WatchKey("c", 1), SRC, [segment], 1)
     watches.assess(slots, 1)
     quickest = min(slots.limits_ns.values())
@@ -227,7 +249,7 @@ def test_a_segment_is_judged_as_if_only_its_quick_paths_were_there(probes: list[
 
 def test_a_new_generation_is_resolved_anew() -> None:
     slots, watches = FakeSlots(), w.PathWatches()
-    watches.put(w.WatchKey("c", 1), SRC, [w.Segment("a", (w.ProbePath(DST, 1, 0),))], 1)
+    watches.put(w.WatchKey("c", 1), SRC, [w.Segment("a", (ProbePath(DST, 1, 0),))], 1)
     watches.assess(slots, 1)
     assert (watches.verdict(w.WatchKey("c", 1)), watches.unresolved) == (w.UNKNOWN, 1)
     slots.set(7, SILENT)

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdfstream.agent.commands.path_watch import CLEAN, DEAD, PathWatches, ProbePath, Segment, WatchKey
+from sdfstream.agent.commands.crossings import ProbePath
+from sdfstream.agent.commands.path_watch import CLEAN, DEAD, PathWatches, Segment, WatchKey
 from sdfstream.probes.engine import layouts
 from sdfstream.probes.engine.engine_io import PacketEngine
 from sdfstream.records.units import NS_PER_MS
@@ -33,6 +34,9 @@ class Slots:
 
     def limit_ns(self, slot: int) -> int:
         return LIMIT_NS
+
+    def routes(self, src: str) -> dict[ProbePath, tuple[str, ...]]:
+        return {}
 
 
 def record(path: int) -> np.void:

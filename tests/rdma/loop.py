@@ -32,6 +32,9 @@ ACTUATE = ActuateConfig(
     breaker_window_s=5.0,  # else every further black hole would double the hold-down
 )  # fmt: skip
 
+PROCESSORS = 2
+"""On one, job, agents and the kernel's own threads wait for each other longer than the queue pair for its probes."""
+
 
 async def run(folder: Path, trials: int, rate_hz: float) -> group.GroupResult:
     """Run it with what the bus had as a recording in `folder`; errors as `boot.run`."""
@@ -48,7 +51,8 @@ async def run(folder: Path, trials: int, rate_hz: float) -> group.GroupResult:
         channels = {name: running.link.absolute() for name in ("agents", "rows")}
         out, limit_s = folder / "out", 240 + 20 * trials
         out.mkdir()
-        return await asyncio.to_thread(group.run_group, [group.LOOP], out, limit_s, channels=channels, more=environment)
+        machine = {"channels": channels, "processors": PROCESSORS}
+        return await asyncio.to_thread(group.run_group, [group.LOOP], out, limit_s, more=environment, **machine)
 
 
 def figures(log: str) -> list[str]:

@@ -17,6 +17,9 @@ Probe paths of one NIC may have very different limits (how long without an answe
 one says "alive" for longer than is true. So of a segment's probe paths only the *quick* ones are asked: those with at
 most twice the limit of the quickest.
 
+What crosses a segment is said by commands, but on the way there the host's own traces count (`crossings`): the quick
+probes of a queue pair that was armed a moment ago are in no command yet.
+
 Names are resolved to slots of the host's liveness once per generation; an assessment is a dozen numpy calls over all
 entries, and none of them when no state changed.
 """
@@ -30,6 +33,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from sdfstream.agent.commands.crossings import ProbePath, corrected
 from sdfstream.errors import FormatError
 from sdfstream.records.units import Bools, UInt8s
 
@@ -47,14 +51,6 @@ _MOST_SEGMENTS: Final = 64
 _MOST_PATHS: Final = 256
 
 Ints = npt.NDArray[np.int64]
-
-
-class ProbePath(NamedTuple):
-    """A probe path of the watching NIC."""
-
-    dst: str
-    port: int
-    dscp: int
 
 
 class Segment(NamedTuple):
@@ -76,7 +72,7 @@ class ProbeStates(Protocol):
 
     @property
     def generation(self) -> int:
-        """Changes whenever slots are given out anew."""
+        """Changes whenever slots are given out anew, or a route is known anew."""
 
     def slot(self, src: str, dst: str, path: int, dscp: int) -> int:
         """Where the path stands in `states`; −1: it is not probed; `NO_WITNESS`: it is not to be heard."""
@@ -86,6 +82,9 @@ class ProbeStates(Protocol):
 
     def limit_ns(self, slot: int) -> int:
         """How long a path may go without an answer until it is silent; changes only with `generation`."""
+
+    def routes(self, src: str) -> Mapping[ProbePath, tuple[str, ...]]:
+        """Hops of the probe paths of a NIC, there, as far as this host's own traces know; changes with `generation`."""
 
 
 class WatchedRoute(NamedTuple):
@@ -229,7 +228,7 @@ class PathWatches:
 
     def _lay_out(self, slots: ProbeStates) -> None:
         """Arrays over entries (segment, probe path) and over (watch, segment)."""
-        newest = self.crossing()
+        newest = self._corrected(slots)
         number = {key: i for i, key in enumerate(newest)}
         segment: list[int] = []
         slot: list[int] = []
@@ -255,8 +254,19 @@ class PathWatches:
         self._crosses: Ints = pairs[:, 1]
         self._crosses_of: Ints = np.bincount(self._watch_of, minlength=len(self._order)).astype(np.int64)
 
+    def _corrected(self, slots: ProbeStates) -> dict[tuple[str, str], tuple[ProbePath, ...]]:
+        """`crossing` by what the host has traced itself."""
+        of_nic: dict[str, dict[str, tuple[ProbePath, ...]]] = {}
+        for (src, name), paths in self.crossing().items():
+            of_nic.setdefault(src, {})[name] = paths
+        return {
+            (src, name): paths
+            for src, crossing in of_nic.items()
+            for name, paths in corrected(slots.routes(src), crossing).items()
+        }
+
     def crossing(self) -> dict[tuple[str, str], tuple[ProbePath, ...]]:
-        """Probe paths of every segment: of several lists the newest counts, of equally new ones their union."""
+        """Probe paths of segments by commands: of several lists the newest counts, of equally new ones their union."""
         newest: dict[tuple[str, str], tuple[int, tuple[ProbePath, ...]]] = {}
         for watch in self._watches.values():
             for segment in watch.segments:

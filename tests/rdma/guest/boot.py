@@ -40,6 +40,7 @@ def run(
     folder: Path,
     environment: Mapping[str, str] | None = None,
     channels: Mapping[str, Path] | None = None,
+    processors: int = 1,
     limit_s: float = 240,
 ) -> GuestResult:
     """Run `command` in a guest, in `folder` of this machine's files.
@@ -50,6 +51,8 @@ def run(
         Empty folder; ``/out`` in the guest.
     channels : mapping of str to Path, optional
         Name to a unix socket of this machine, on which somebody listens: a port of that name in the guest leads to it.
+    processors : int
+        Emulated ones. With more than one all starts more slowly, most of all on a busy machine.
     limit_s : float
         After it the guest is killed and counts as failed: a boot is 3 s, and 60 s of a starved machine's.
 
@@ -69,7 +72,7 @@ def run(
             shutil.rmtree(old) if old.is_dir() else old.unlink()
         (out / "stage").write_text(scripts.stage(command, environment or {}, str(folder)))
         began_s = time.monotonic()
-        console = _boot(files, out, channels or {}, limit_s)
+        console = _boot(files, out, channels or {}, processors, limit_s)
         if (out / "status").exists():
             log = (out / "log").read_text(errors="replace")
             return GuestResult(int((out / "status").read_text()), log, out, time.monotonic() - began_s, boots)
@@ -77,10 +80,13 @@ def run(
     raise GuestFailedError(f"no result within {limit_s:g} s, twice\n{console[-3000:]}\n--- log\n{log[-3000:]}")
 
 
-def _boot(files: BootFiles, out: Path, channels: Mapping[str, Path], limit_s: float) -> str:
+def _boot(files: BootFiles, out: Path, channels: Mapping[str, Path], processors: int, limit_s: float) -> str:
     """The console's text of one boot; the machine is killed when its time is over."""
     process = subprocess.Popen(
-        qemu_command(files, out, channels), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        qemu_command(files, out, channels, processors),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     try:
         text, _ = process.communicate(timeout=limit_s)
@@ -95,8 +101,8 @@ def _boot(files: BootFiles, out: Path, channels: Mapping[str, Path], limit_s: fl
     return text.decode(errors="replace")
 
 
-def qemu_command(files: BootFiles, out: Path, channels: Mapping[str, Path]) -> list[str]:
-    """QEMU's command line: one emulated processor, this machine's root read-only and `out`, `channels`, no network.
+def qemu_command(files: BootFiles, out: Path, channels: Mapping[str, Path], processors: int = 1) -> list[str]:
+    """QEMU's command line: emulated processors, this machine's root read-only and `out`, `channels`, no network.
 
     Never KVM: on a machine that is itself a guest the device may be there and start nothing. Addresses are not
     randomised: what was translated for one process serves the next one that runs the same libraries.
@@ -105,7 +111,7 @@ def qemu_command(files: BootFiles, out: Path, channels: Mapping[str, Path]) -> l
     return [
         "qemu-system-x86_64",
         *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-monitor", "none", "-serial", "stdio"),
-        *("-accel", "tcg", "-M", "q35", "-cpu", "max", "-smp", "1", "-m", str(_MEMORY_MB)),
+        *("-accel", "tcg", "-M", "q35", "-cpu", "max", "-smp", str(processors), "-m", str(_MEMORY_MB)),
         *("-kernel", str(files.kernel), "-initrd", str(files.initrd)),
         *("-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=1 mitigations=off norandmaps"),
         *("-fsdev", f"{shared},id=r,path=/,readonly=on", "-device", "virtio-9p-pci,fsdev=r,mount_tag=root"),

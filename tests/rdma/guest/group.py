@@ -39,9 +39,10 @@ def run_group(
     limit_s: float = 600,
     *,
     channels: Mapping[str, Path] | None = None,
+    processors: int = 1,
     more: Mapping[str, str] | None = None,
 ) -> GroupResult:
-    """Run `files` of `INSIDE` in a guest, with `more` in their environment; `channels` and errors as `boot.run`."""
+    """Run `files` of `INSIDE` in a guest, with `more` in their environment; the rest as `boot.run`."""
     if why := python_unfit():
         raise GuestUnavailableError(why)
     command = [
@@ -70,7 +71,8 @@ def run_group(
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # each plug-in takes a second to import in emulation
         **(more or {}),
     }
-    result = boot.run(command, out, folder=ROOT, environment=environment, channels=channels, limit_s=limit_s)
+    machine = {"channels": channels, "processors": processors, "limit_s": limit_s}
+    result = boot.run(command, out, folder=ROOT, environment=environment, **machine)  # type: ignore[arg-type]
     junit = out / "junit.xml"
     return GroupResult(result, outcomes(junit.read_text()) if junit.exists() else {})
 

@@ -13,7 +13,6 @@ import pwd
 import subprocess
 import time
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,6 +36,7 @@ KEY, TRIALS, RATE_HZ = "SDFSTREAM_CONTROLLER_KEY", "SDFSTREAM_TRIALS", "SDFSTREA
 PORT = 0xC010
 SLOTS, CHUNK_BYTES, MTU_BYTES = 2, 1024, 4096
 PACE_S = 0.01
+LOOK_S, PATIENCE_S = 0.002, 30.0
 ROWS_S = 2.0
 
 
@@ -69,18 +69,18 @@ class Work:
     wanted: bool = True
     failed: int = 0
     acknowledged_at_ns: list[int] = field(default_factory=list)
+    _free: list[int] = field(default_factory=lambda: list(range(SLOTS)))
     _sent: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Slot to chunk and when it was posted."""
     _carried: list[CarriedMessage] = field(default_factory=list)
     _chunks: int = 0
 
     async def run(self) -> None:
-        free, said_s = list(range(SLOTS)), time.monotonic()
+        said_s = time.monotonic()
         while self.wanted:
-            if free:
-                self._post(free.pop())
-            self.offered.pair.b.completions()
-            free += [self._took(completion) for completion in self.offered.pair.a.completions()]
+            if self._free:
+                self._post(self._free.pop())
+            self._take()
             if time.monotonic() > said_s + ROWS_S:
                 said_s = time.monotonic()
                 await self._say()
@@ -93,6 +93,10 @@ class Work:
         self._sent[slot] = (self._chunks, time.time_ns())
         self._chunks += 1
 
+    def _take(self) -> None:
+        self.offered.pair.b.completions()
+        self._free += [self._took(completion) for completion in self.offered.pair.a.completions()]
+
     def _took(self, completion: Completion) -> int:
         """Note that a chunk has ended; its slot."""
         now_ns = time.time_ns()
@@ -104,8 +108,16 @@ class Work:
             self._carried.append(CarriedMessage(chunk, CHUNK_BYTES, sent_at_ns, now_ns, 1, path))
         return completion.id
 
-    async def until_acknowledged(self, after_ns: int) -> None:
-        await until(lambda: self.acknowledged_at_ns[-1] > after_ns, "flows")
+    async def until_flowing(self, since_ns: int) -> None:
+        """Until it has moved and a chunk is acknowledged after that, looked for more often than the job itself does."""
+        ends_s = time.monotonic() + PATIENCE_S
+        moved_at_ns = since_ns
+        while moved_at_ns <= since_ns or self.acknowledged_at_ns[-1] <= moved_at_ns:
+            assert time.monotonic() < ends_s, "nothing flows"
+            await asyncio.sleep(LOOK_S)
+            moved_at_ns = int(self.offered.live.moved_at_ns)
+            if moved_at_ns > since_ns:
+                self._take()
 
     async def _say(self) -> None:
         """Rows of what was carried meanwhile."""
@@ -153,10 +165,6 @@ def armed(leases: Path) -> set[int]:
     }
 
 
-def _has_moved(offered: Offered, since_ns: int) -> bool:
-    return int(offered.live.moved_at_ns) > since_ns
-
-
 async def trials(offered: Offered, work: Work, leases: Path, hole: BlackHole) -> tuple[list[float], list[float]]:
     """Milliseconds from each black hole to the move, and to the first chunk acknowledged after it."""
     moved_ms, flowing_ms = [], []
@@ -166,12 +174,15 @@ async def trials(offered: Offered, work: Work, leases: Path, hole: BlackHole) ->
         if offered.live.path != PORT:
             continue  # a needless move: a starved guest's probes came late; `loop` counts them
         hole_at_ns = hole.open()
-        await until(partial(_has_moved, offered, hole_at_ns), "moved")
+        await work.until_flowing(hole_at_ns)
         moved_at_ns = offered.live.moved_at_ns
-        await work.until_acknowledged(moved_at_ns)
         first_at_ns = next(at_ns for at_ns in work.acknowledged_at_ns if at_ns > moved_at_ns)
         moved_ms.append((moved_at_ns - hole_at_ns) / 1e6)
         flowing_ms.append((first_at_ns - hole_at_ns) / 1e6)
+        print(
+            f"trial {len(flowing_ms)}: hole at {hole_at_ns}, moved {moved_ms[-1]:.1f}, flowing {flowing_ms[-1]:.1f} ms",
+            flush=True,
+        )
         assert fabric.predicted(offered.live.path) != fabric.predicted(PORT)
         await asyncio.sleep(0.5)
         hole.close()

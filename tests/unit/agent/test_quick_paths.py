@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from sdfstream.agent.commands.path_watch import ProbePath, WatchedRoute, WatchedRoutes
+from sdfstream.agent.commands.crossings import ProbePath
+from sdfstream.agent.commands.path_watch import WatchedRoute, WatchedRoutes
 from sdfstream.agent.observer import WatchRequest
-from sdfstream.agent.quick_paths import HOLD_NS, QuickPaths, crosses
+from sdfstream.agent.quick_paths import HOLD_NS, QuickPaths
 from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.trace.routes import ForwardRoutes
 from sdfstream.records.fabric import Flow, PathId
@@ -166,16 +167,6 @@ def test_a_short_budget_takes_first_what_matters_least(pps: float, rate: float, 
     before = world.counters.as_dict()
     world.after(30)
     assert world.counters.as_dict() == before, "what is left out is counted once"
-
-
-def test_the_hosts_own_traces_overrule_commands_where_they_say_something() -> None:
-    a, b, c = (ProbePath(DST, FIRST + n, 0) for n in range(3))
-    own = {a: ("cable", "up1", "down1"), b: None, c: ("cable", "up0", "down0")}
-    named = {"up0": (a, b, c), "down0": (a, b, c), "back-up0": (a, b)}
-    found = crosses(own, named)
-    assert found[a] == {"up1", "down1", "back-up0"}, "it goes there no more; its way back is another matter"
-    assert found[b] == {"up0", "down0", "back-up0"}, "its own way is not known: the command's word counts"
-    assert found[c] == {"up0", "down0"}
 
 
 class TestForwardRoutes:

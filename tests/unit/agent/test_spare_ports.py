@@ -7,7 +7,8 @@ from hashlib import blake2b
 
 import pytest
 
-from sdfstream.agent.commands.path_watch import ProbePath, WatchedRoute, WatchedRoutes
+from sdfstream.agent.commands.crossings import ProbePath
+from sdfstream.agent.commands.path_watch import WatchedRoute, WatchedRoutes
 from sdfstream.agent.observer import WatchRequest
 from sdfstream.agent.quick_paths import QuickPaths, spare_ports, watch_ports
 from sdfstream.agent.spare_ports import AGAIN_NS, AT_ONCE, HOLD_NS, TRACED_NS, TRIAL_NS, SparePorts
