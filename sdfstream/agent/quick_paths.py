@@ -176,7 +176,8 @@ class QuickPaths:
                 spares = self._spares[_name(pair)]
                 known = nic.knowledge(pair, ports)
                 room = min(left, at_target[_target(pair)])
-                spares.step(known.lacking, known.crossed, known.traced, room, now_ns, settled=known.settled)
+                settled, there = known.settled, known.there
+                spares.step(known.lacking, known.crossed, known.traced, room, now_ns, settled=settled, there=there)
                 left -= len(spares.probed)
                 at_target[_target(pair)] -= len(spares.probed)
             nics.append(nic if before == [self.ports(pair) for pair in pairs] else self._nic(name))
@@ -248,6 +249,8 @@ class _Knowledge(NamedTuple):
     crossed: Mapping[int, frozenset[str]]
     traced: frozenset[int]
     settled: bool
+    there: frozenset[str]
+    """Segments on the way there of its flows, by the host's own traces."""
 
 
 class _Nic:
@@ -278,9 +281,9 @@ class _Nic:
 
     def knowledge(self, pair: WatchRequest, ports: Collection[int]) -> _Knowledge:
         """What is known of a pair; `ports`: the watch ports, others are spare."""
-        flows = (self._routes.flow(flow) for flow in pair.flows)
+        flows = [hops[1:] for flow in pair.flows if (hops := self._routes.flow(flow)) is not None]
         mine = [r.segments for r in self._armed if (r.dst, r.dscp) == (pair.dst, pair.dscp)]
-        mine += [hops[1:] for hops in flows if hops is not None]
+        mine += flows
         crossed = (names for path, names in self._crosses.items() if path.port in ports)
         spare = {path.port: path for path in self._pairs[pair] if path.port not in ports}
         return _Knowledge(
@@ -288,6 +291,7 @@ class _Nic:
             {port: self._crosses[path] for port, path in spare.items()},
             frozenset(port for port, path in spare.items() if self._own[path] is not None),
             all(self._own[path] is not None for path in self._pairs[pair] if path.port in ports),
+            frozenset[str]().union(*flows),
         )
 
     def choose(self, room: CoverRoom, keep: Mapping[ProbePath, int]) -> tuple[Cover, int]:

@@ -20,7 +20,7 @@ AT_ONCE: Final = 8
 ENOUGH: Final = 2
 """Ports over a segment that are retained: what is in use is shown twice (`watch_cover`)."""
 TRACED_NS: Final = 5 * NS_PER_S
-"""Wait for the commands' word on the way back of a port whose way there is traced."""
+"""Wait for the commands' word on the way back of a port whose way there is traced; what lies there is known at once."""
 TRIAL_NS: Final = 30 * NS_PER_S
 """A port that is not traced by then does not answer, or its routers do not."""
 HOLD_NS: Final = 10 * NS_PER_S
@@ -69,6 +69,7 @@ class SparePorts:
         now_ns: int,
         *,
         settled: bool,
+        there: Collection[str] = (),
     ) -> None:
         """Retain and try ports.
 
@@ -84,11 +85,17 @@ class SparePorts:
             How many may be probed.
         settled : bool
             Whether the ways of all the pair's watch ports are known, so that `wanted` says something.
+        there : collection of segments
+            On the way there, of which nothing is learnt from commands.
         """
         lacking = wanted - self._retain(wanted, crossed, room, now_ns)
         self._lacked_ns = {name: self._lacked_ns.get(name, now_ns) for name in lacking}
         patience_ns = TRACED_NS if settled else TRIAL_NS
-        holes = frozenset(name for name, since in self._lacked_ns.items() if now_ns - since >= patience_ns)
+        holes = frozenset(
+            name
+            for name, since in self._lacked_ns.items()
+            if now_ns - since >= patience_ns or (settled and name in there)
+        )
         if not holes:
             self._trials, self._sought = {}, holes
             return

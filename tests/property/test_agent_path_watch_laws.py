@@ -18,11 +18,14 @@ SEGMENTS = st.lists(st.tuples(st.sampled_from("abcdef"), st.frozensets(PORTS, ma
 
 
 def brute(watches: Mapping[int, list[w.Segment]], state: Mapping[int, int]) -> dict[int, int]:
-    """Verdict per watch by the definition; segments of one name are one segment with the union of their paths."""
+    """Verdict per watch by the definition; segments of one name are one segment with the union of their paths.
+
+    A path without a state is not probed: it says nothing.
+    """
     paths: dict[str, set[int]] = {}
     for segments in watches.values():
         for segment in segments:
-            paths.setdefault(segment.name, set()).update(p.port for p in segment.paths)
+            paths.setdefault(segment.name, set()).update(p.port for p in segment.paths if p.port in state)
     dead = {n for n, ports in paths.items() if ports and all(state.get(p) == SILENT for p in ports)}
     clean = {n for n, ports in paths.items() if any(state.get(p) == ALIVE for p in ports)}
     blamed = set()
@@ -245,6 +248,17 @@ def test_a_segment_is_judged_as_if_only_its_quick_paths_were_there(probes: list[
     states = [state for port, (_, state) in enumerate(probes) if slots.limits_ns[port] <= 2 * quickest]
     verdict = w.DEAD if set(states) == {SILENT} else w.CLEAN if ALIVE in states else w.UNKNOWN
     assert watches.verdict(w.WatchKey("c", 1)) == verdict
+
+
+def test_a_probe_path_that_has_ended_keeps_no_segment_from_being_dead() -> None:
+    """A spare port was given up a moment ago, and the command names it still: its queue pair stayed on a dead path."""
+    slots, watches = FakeSlots(), w.PathWatches()
+    for port in (1, 2):
+        slots.set(port, SILENT)
+    segment = w.Segment("up", tuple(ProbePath(DST, port, 0) for port in (1, 2, 3)))
+    watches.put(w.WatchKey("c", 1), SRC, [segment], 1)
+    watches.assess(slots, 1)
+    assert (watches.verdict(w.WatchKey("c", 1)), watches.unresolved) == (w.DEAD, 1)
 
 
 def test_a_new_generation_is_resolved_anew() -> None:

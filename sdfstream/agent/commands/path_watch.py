@@ -11,7 +11,7 @@ other dead segment that this probe path crosses has more silent probe paths to i
 - else **unknown**, which is never acted upon.
 
 A NIC that is down makes its probe paths unknown, not silent, so nothing follows from it. A probe path that is not
-probed here counts as unknown: it can keep a segment from being dead, never make it so.
+probed here says nothing: a command may name one that has ended since. A segment with no other is unknown.
 
 Probe paths of one NIC may have very different limits (how long without an answer until they are silent), and a slow
 one says "alive" for longer than is true. So of a segment's probe paths only the *quick* ones are asked: those with at
@@ -191,7 +191,7 @@ class PathWatches:
             self._laid_out, self._seen = True, None
         if not self._order:
             return False
-        states = np.append(slots.states(), np.uint8(UNKNOWN))[self._slot]
+        states = slots.states()[self._slot]
         if self._seen is not None and np.array_equal(states, self._seen):
             return False
         self._seen = states
@@ -237,14 +237,15 @@ class PathWatches:
         self.unresolved = 0
         for (src, name), paths in newest.items():
             for path, found in _quickest(slots, src, paths):
-                self.unresolved += found < 0
+                if found < 0:
+                    self.unresolved += 1
+                    continue
                 segment.append(number[src, name])
                 slot.append(found)
                 probe.append(probes.setdefault((src, path), len(probes)))
         self._order = list(self._watches.values())
         self._segment: Ints = np.array(segment, np.int64)
         self._slot: Ints = np.array(slot, np.int64)
-        """−1 is the last state, which is appended and unknown."""
         self._probe: Ints = np.array(probe, np.int64)
         self._probes = len(probes)
         self._paths_of: Ints = np.bincount(self._segment, minlength=len(newest)).astype(np.int64)
@@ -280,7 +281,7 @@ class PathWatches:
 
 
 def _quickest(slots: ProbeStates, src: str, paths: Sequence[ProbePath]) -> list[tuple[ProbePath, int]]:
-    """The quick ones of these probe paths with their slots; those that are not probed here (−1) stay with them."""
+    """The quick ones of these probe paths with their slots, and those that are not probed here (−1)."""
     known = ((path, slots.slot(src, path.dst, path.port, path.dscp)) for path in paths)
     found = [(path, slot) for path, slot in known if slot != NO_WITNESS]
     limits_ns = {slot: slots.limit_ns(slot) for _, slot in found if slot >= 0}

@@ -100,28 +100,29 @@ static void look_at(pe_watches *watches, uint32_t segment, const pe_report *repo
 {
     const pe_crossings *in_force = watches->in_force;
     pe_members members = in_force->segment[segment];
-    uint32_t silent = 0, alive = 0;
+    uint32_t probed = 0, silent = 0, alive = 0;
     for (uint32_t i = 0; i < members.n; i++) {
         uint32_t path = in_force->links[members.first + i];
         if (path == PE_NONE)
             continue;
+        probed++;
         silent += report[path].state == PE_SILENT;
         alive += report[path].state == PE_ALIVE;
         watches->best[path] = 0;
     }
-    watches->support[segment] = silent == members.n ? silent : 0;
+    watches->support[segment] = silent == probed ? silent : 0;
     watches->clean[segment] = alive > 0;
 }
 
-/* Raise the best support of the probe paths that cross a segment; all of a dead one's are probed. */
+/* Raise the best support of the probe paths that cross a segment. */
 static void support_paths(pe_watches *watches, uint32_t segment)
 {
     const pe_crossings *in_force = watches->in_force;
     pe_members members = in_force->segment[segment];
     for (uint32_t i = 0; watches->support[segment] && i < members.n; i++) {
-        uint32_t *best = &watches->best[in_force->links[members.first + i]];
-        if (watches->support[segment] > *best)
-            *best = watches->support[segment];
+        uint32_t path = in_force->links[members.first + i];
+        if (path != PE_NONE && watches->support[segment] > watches->best[path])
+            watches->best[path] = watches->support[segment];
     }
 }
 
@@ -129,9 +130,11 @@ static bool is_blamed(const pe_watches *watches, uint32_t segment)
 {
     const pe_crossings *in_force = watches->in_force;
     pe_members members = in_force->segment[segment];
-    for (uint32_t i = 0; watches->support[segment] && i < members.n; i++)
-        if (watches->support[segment] >= watches->best[in_force->links[members.first + i]])
+    for (uint32_t i = 0; watches->support[segment] && i < members.n; i++) {
+        uint32_t path = in_force->links[members.first + i];
+        if (path != PE_NONE && watches->support[segment] >= watches->best[path])
             return true;
+    }
     return false;
 }
 

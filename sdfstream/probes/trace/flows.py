@@ -2,8 +2,8 @@
 
 A flow is traced at once when it is newly requested, when it has moved up in the list of requests (a queue pair was
 moved to it), and when probe paths between the same two leaves change state; after that at the usual interval. The
-list's order is the order of tracing. The leaf of a far NIC is known by its routers' addresses: NICs whose traces end at
-the same last router hang on one leaf.
+list's order is the order of tracing; flows that are not urgent come after new probe paths. The leaf of a far NIC is
+known by its routers' addresses: NICs whose traces end at the same last router hang on one leaf.
 
 The number of routers to the far NIC must be known, which only our own probes to it measure; until then nothing is sent.
 """
@@ -18,7 +18,7 @@ from sdfstream.errors import ConfigError
 from sdfstream.probes.stamp.datagrams import address_octets
 from sdfstream.probes.trace.packets import PROTOCOLS, FiveTuple, PacketTemplate
 from sdfstream.probes.trace.paths import SETTLE_NS, PathBook, PathChanges, Ready
-from sdfstream.probes.trace.tracer import NOW, Tracer
+from sdfstream.probes.trace.tracer import LATER, NOW, Tracer
 from sdfstream.records.fabric import Flow
 from sdfstream.stats import Counters
 
@@ -35,6 +35,8 @@ class FlowRequest:
     flow: Flow
     """Its `src` is one of the host's NICs."""
     dst_address: str
+    urgent: bool = True
+    """A queue pair waits for it; False: another one serves until it is known."""
 
 
 class Leaves:
@@ -83,10 +85,12 @@ class FlowBook:
         self._counters = counters
         self.templates: dict[Flow, PacketTemplate] = {}
         """By flow that is to be traced."""
+        self._urgent: dict[Flow, bool] = {}
 
     def take(self, requests: Iterable[FlowRequest], now_ns: int) -> None:
         """Take the flows to be traced from now on, most wanted first; malformed requests are counted and left out."""
         wanted: dict[Flow, PacketTemplate] = {}
+        self._urgent = {}
         for request in requests:
             template, why = self._read(request)
             if template is None:
@@ -95,6 +99,7 @@ class FlowBook:
                 self._counters.add("shed", "flow")
             else:
                 wanted.setdefault(request.flow, template)
+                self._urgent[request.flow] = request.urgent or self._urgent.get(request.flow, False)
         before = self.templates
         due = risen(list(before), list(wanted)) | {flow for flow, s in wanted.items() if before.get(flow) != s}
         for flow in before:
@@ -123,7 +128,8 @@ class FlowBook:
         if distance is None or not self._ready(flow.src):
             self._tracer.hold(flow)
         else:
-            self._tracer.request(flow, distance.routers, due_at_ns, NOW)
+            rank = NOW if self._urgent[flow] else LATER
+            self._tracer.request(flow, distance.routers, due_at_ns, rank)
 
     def _read(self, request: FlowRequest) -> tuple[PacketTemplate | None, str]:
         """How the flow's packets are sent, or why they cannot be."""

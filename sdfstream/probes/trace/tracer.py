@@ -26,8 +26,8 @@ from sdfstream.records.units import NS_PER_S
 
 MAX_HOPS: Final = 64
 """More routers than this, and the TTL was not 255 when the probe left."""
-NOW, SOON, USUAL = 0, 1, 2
-"""Ranks: flows whose queue pairs wait for the trace; new or changed subjects; repeats."""
+NOW, SOON, LATER, USUAL = range(4)
+"""Ranks: flows whose queue pairs wait for the trace; new or changed subjects; further flows; repeats."""
 _WAIT_NS: Final = NS_PER_S
 _TRIES: Final = 3
 _GAP_PAUSE_NS: Final = 10 * NS_PER_S

@@ -24,6 +24,13 @@ def test_flows_in_use_come_first_and_answers_need_an_address() -> None:
     assert watch_requests([pair, moved])[0].flows == (pair.flow(), moved.flow())
 
 
+def test_the_first_alternates_are_urgent_and_the_rest_can_wait() -> None:
+    pair = c.queue_pair(alternates=tuple(range(50_002, 50_010)))
+    requests = flow_requests([pair], [], {}.get)
+    assert [w.flow.source_port for w in requests if w.urgent] == [c.PATHS[0], *range(50_002, 50_006)]
+    assert [w.flow.source_port for w in requests if not w.urgent] == list(range(50_006, 50_010))
+
+
 def test_answers_are_watched_where_no_configured_session_probes_and_the_address_is_known() -> None:
     known = {c.SRC: "10.0.0.1"}.get
     back = WatchRequest(c.DST, c.SRC, "10.0.0.1", 0, quick=False)

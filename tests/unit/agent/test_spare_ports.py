@@ -158,6 +158,17 @@ class TestSparePorts:
         spares.step(frozenset(), found, found, 99, 6 * S + HOLD_NS, settled=True)
         assert list(spares.probed) == []
 
+    def test_what_is_missing_there_is_sought_as_soon_as_the_watch_ports_are_traced(self) -> None:
+        there = frozenset({"s3"})
+        spares = SparePorts(range(100, 120))
+        spares.step(there, {}, (), 99, 0, settled=False, there=there)
+        assert not spares.probed
+        spares.step(there, {}, (), 99, S, settled=True, there=there)
+        assert spares.probed
+        spares = SparePorts(range(100, 120))
+        spares.step(frozenset({"back-s3"}), {}, (), 99, S, settled=True, there=there)
+        assert not spares.probed, "commands may say yet that a watch port comes back by it"
+
     def test_nothing_is_tried_before_the_watch_ports_are_traced_unless_they_never_are(self) -> None:
         spares = SparePorts(range(100, 120))
         hole = frozenset({"s3"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from sdfstream.probes.stamp.liveness import ALIVE, SILENT, PathName
@@ -68,6 +70,15 @@ def test_flows_are_traced_in_the_order_of_the_requests() -> None:
     assert [ttl for subject, ttl in bench.probed if subject == flow(50_001)] == [1, 2, 3]
     assert bench.run(S, 59 * S) == []
     assert len(bench.run(59 * S, 62 * S)) == 3
+
+
+def test_what_is_not_urgent_is_traced_after_new_probe_paths() -> None:
+    bench = Bench(b=1)
+    first, *later = [FlowRequest(flow(port), "10.0.9.1", urgent=port == 1) for port in (1, 2, 3)]
+    bench.book.take([first, *later, replace(later[1], urgent=True)], 0)
+    bench.answers.step([NAME], [ADDRESS], np.array([ALIVE], np.uint8), QUIET, 0)
+    order = bench.run(10 * NS_PER_MS, S)
+    assert order[:2] + order[3:] == [flow(1), flow(3), flow(2)], "one queue pair's spare flow is another's only one"
 
 
 def test_without_a_distance_nothing_is_sent_until_it_is_known() -> None:
