@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from sdfstream.agent.commands.crossings import ProbePath
+from sdfstream.agent.commands.orders import HostOrders
 from sdfstream.agent.commands.path_watch import NO_WITNESS, WatchedRoutes
 from sdfstream.agent.heartbeat import Heartbeat
 from sdfstream.agent.large.sessions import large_ports
@@ -268,6 +269,11 @@ class HostAgent:
     def limit_ns(self, slot: int) -> int:
         """How long the path in `slot` may go without an answer until it is silent."""
         return int(self._limits_ns[slot])
+
+    @property
+    def orders(self) -> HostOrders | None:
+        """What orders moves by itself; None: the packet engine does not serve."""
+        return self.packets.orders
 
     def watch(self, requests: Sequence[WatchRequest]) -> None:
         """Take the watch sessions wanted from now on."""

@@ -46,6 +46,7 @@ class NumpyPackets:
     self_driven: Final = False
     has_changes: Final = False
     """It is found out by looking."""
+    orders: Final = None
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sdfstream.agent.commands.crossings import ProbePath
+from sdfstream.agent.commands.orders import HostOrders
 from sdfstream.agent.commands.path_watch import WatchedRoutes
 from sdfstream.agent.planned import PlannedSessions
 from sdfstream.probes.config import NicConfig
@@ -75,6 +76,10 @@ class HostPort(Protocol):
 
     def routes(self, src: str) -> Mapping[ProbePath, tuple[str, ...]]:
         """Hops of the probe paths of a NIC, there, as far as they are traced; changes with `generation`."""
+
+    @property
+    def orders(self) -> HostOrders | None:
+        """What orders moves by itself once a path is found dead; None: nothing does."""
 
     def watch(self, requests: Sequence[WatchRequest]) -> None:
         """The watch sessions wanted from now on; others of the former request end."""

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from sdfstream.agent.commands.orders import HostOrders
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig
 from sdfstream.probes.net.socket_io import OpenError, ProbeSocket
 from sdfstream.probes.stamp.known_senders import KnownSender
@@ -73,6 +74,10 @@ class HostPackets(TracedPaths, Protocol):
     @property
     def has_changes(self) -> bool:
         """Whether `liveness` has changes to tell of."""
+
+    @property
+    def orders(self) -> HostOrders | None:
+        """What orders moves by itself once a path is found dead; None: nothing does."""
 
     @property
     def senders(self) -> SendingSlots:

@@ -96,7 +96,7 @@ class AgentServices:
         for host in hosts:
             self._ports[host.name] = host
             if self.control is not None:
-                self.control.attach(host.name, host)
+                self.control.attach(host.name, host, host.orders)
         if self._mesh is not None:
             self._mesh.attach(hosts)
         self._paths_changed()

@@ -159,7 +159,7 @@ class _Problem:
         if not len(rows) or not len(columns):
             return -1
         crosses = self._crosses[np.ix_(rows, columns)]
-        gains = ((crosses @ (unmet[columns] > 0).astype(np.float32)) * self._spares[rows]).sum(axis=1)
+        gains = (_product(crosses, (unmet[columns] > 0).astype(np.float32)) * self._spares[rows]).sum(axis=1)
         best = int(np.argmax(gains))
         return int(rows[best]) if gains[best] > 0 else -1
 
@@ -189,7 +189,7 @@ class _Problem:
 
     def _counts(self, chosen: Sequence[int]) -> _Counts:
         """How many of the chosen paths meet each demand."""
-        times: _Counts = self._crosses[list(chosen)].T @ self._spares[list(chosen)]
+        times = _product(self._crosses[list(chosen)].T, self._spares[list(chosen)])
         return times
 
     def _unmet(self, demand: _Counts, chosen: Sequence[int]) -> _Counts:
@@ -221,6 +221,13 @@ class _Problem:
             int(np.count_nonzero(unmet[:, 1:])),
             int(np.count_nonzero((unmet[:, 0] > 0) & ~unshown)),
         )
+
+
+def _product(a: _Counts, b: _Counts) -> _Counts:
+    """The matrix product of counts, which are finite; what BLAS pads with may raise the flag for invalid values."""
+    with np.errstate(invalid="ignore"):
+        product: _Counts = a @ b
+    return product
 
 
 def _membership(routes: Sequence[frozenset[str]], number: Mapping[str, int]) -> Bools:

@@ -29,7 +29,7 @@ from typing import Any, Final, Literal
 
 from sdfstream.agent.commands.path_watch import Segment, read_watch
 from sdfstream.errors import FormatError
-from sdfstream.records.command import Command, command
+from sdfstream.records.command import Command, Outcome, command
 from sdfstream.records.message import Event, Message
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
@@ -225,6 +225,7 @@ PORTS: Final = range(1, 65_536)
 DEFAULT_HOLD_DOWN_MS: Final = 2_000
 _MOST_ALTERNATES: Final = 64
 _MOST_HOLD_DOWN_MS: Final = 3_600_000
+_MOST_TEXT: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,3 +324,21 @@ def _hold_down_ns(fields: Mapping[str, Any]) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST_HOLD_DOWN_MS:
         raise FormatError("command", f"hold_down_ms must lie within 0 and {_MOST_HOLD_DOWN_MS}, not {value!r}")
     return value * NS_PER_MS
+
+
+def refused(message: Message, refusal: Refusal, at_ns: int) -> Outcome | None:
+    """The outcome of a command that is refused; None: it has no id to answer to."""
+    data: Any = getattr(message.body, "data", None)
+    named = data.get("id") if isinstance(data, Mapping) else None
+    if not isinstance(named, str):
+        return None
+    action, target = data.get("action"), data.get("target")
+    return Outcome(
+        command=named[:_MOST_TEXT],
+        state="refused",
+        why=str(refusal),
+        host=message.key,
+        at_ns=at_ns,
+        action=action if isinstance(action, str) else "",
+        target=dict(target) if isinstance(target, Mapping) else {},
+    )

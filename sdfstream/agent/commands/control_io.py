@@ -18,6 +18,7 @@ from sdfstream.agent.commands import journal
 from sdfstream.agent.commands.actuator import Actuator, ActuatorAnswer, ActuatorRequest
 from sdfstream.agent.commands.executor import Executor, ExecutorConfig
 from sdfstream.agent.commands.journal_io import JournalFile, machine_run
+from sdfstream.agent.commands.orders import HostOrders
 from sdfstream.agent.commands.path_watch import ProbeStates, WatchedRoutes
 from sdfstream.agent.downlink import Downlink
 from sdfstream.errors import BusError, FormatError
@@ -64,6 +65,7 @@ class AgentControl:
         self.executor = Executor(hosts, keys, config)
         self.counters = self.executor.counters
         self._actuators = actuators
+        self._orders: dict[str, HostOrders] = {}
         self._file = file
         self._boot_id = boot_id
         self._machine = machine_run()
@@ -96,21 +98,32 @@ class AgentControl:
             for lease in self.executor.leases(host):
                 _log.info("resumed: %s %s of %s: %s", lease.command.action, lease.command.id, host, lease.state)
 
-    def attach(self, host: str, slots: ProbeStates) -> None:
-        """The liveness of one host."""
+    def attach(self, host: str, slots: ProbeStates, orders: HostOrders | None = None) -> None:
+        """The liveness of one host, and what gives orders by it without asking."""
         self.executor.attach(host, slots)
+        if orders is not None:
+            self._orders[host] = orders
 
     def on_liveness(self, host: str, now_ns: int) -> list[Output]:
         """Decide and act by the newest liveness of `host`; what is to be published."""
+        orders = self._orders.get(host)
+        if orders is not None:
+            orders.given(lambda given: self.executor.ordered(host, given, now_ns), now_ns)
         self.executor.on_liveness(host, now_ns)
         self._act(now_ns)
         for actuator in self._actuators.values():
-            answers = actuator.answers(now_ns)
-            if answers:
-                self.executor.take_answers(answers, now_ns)
-                self._act(now_ns)
+            self._take_answers(actuator.answers(now_ns), now_ns)
+        if orders is not None:
+            self._take_answers(orders.answers(now_ns), now_ns)
+            state = self.executor.host_states[host]
+            state.handed_over = orders.offer(state.watches.layout, self.executor.orders(host, now_ns))
         outputs, self._outputs = self._outputs, []
         return outputs
+
+    def _take_answers(self, answers: Sequence[ActuatorAnswer], now_ns: int) -> None:
+        if answers:
+            self.executor.take_answers(answers, now_ns)
+            self._act(now_ns)
 
     def take_commands(self, messages: Sequence[Message]) -> None:
         """Obey messages from the bus; outcomes are returned by the next `on_liveness`."""

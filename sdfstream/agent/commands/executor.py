@@ -13,14 +13,15 @@ happened. Rules that hold whatever is commanded:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from sdfstream.agent.commands.actuator import ActuatorAnswer, ActuatorRequest
-from sdfstream.agent.commands.admission import Admission, Admitted, Refusal, Terms, terms
+from sdfstream.agent.commands.admission import Admission, Admitted, Refusal, Terms, refused, terms
 from sdfstream.agent.commands.host_state import HostState, Moment, conditions, misfit, unclean, why
 from sdfstream.agent.commands.lease import ON_NEW_PATH, RETRY_NS, TABLE, Do, Lease, LeaseEvent, LeaseState
+from sdfstream.agent.commands.orders import GivenOrder, Order, orders
 from sdfstream.agent.commands.path_watch import ProbeStates, WatchedRoutes
 from sdfstream.agent.commands.watched_routes import watched_routes
 from sdfstream.errors import FormatError
@@ -83,10 +84,27 @@ class Executor:
         """The routes that the leases of this host watch; None: they are those of the last call."""
         return watched_routes(self.host_states[host])
 
+    def orders(self, host: str, now_ns: int) -> list[Order] | None:
+        """What may be ordered on `host` without asking again; None: that of the last call."""
+        return orders(self.host_states[host], self._moment(now_ns))
+
+    def ordered(self, host: str, given: GivenOrder, now_ns: int) -> int | None:
+        """Take note of an order that was given; the number that its answer is to have. None: nobody waits for it."""
+        host_state = self.host_states[host]
+        lease = host_state.leases.get(given.command)
+        known = None if lease is None else host_state.known(lease)
+        if lease is None or known is None or lease.request is not None or (lease.state, LeaseEvent.FIRE) not in TABLE:
+            self.counters.add("unmatched", "order")
+            return None
+        self._transition(host_state, lease, LeaseEvent.FIRE, now_ns)
+        request = self._requests.pop()  # it has been made
+        lease.requested_path, known.pending_request = given.path, request.id
+        return request.id
+
     def take_jobs(self, host: str, shards: Iterable[JobShard], now_ns: int) -> None:
         """The job map of one host, whole."""
         self.host_states[host].inventory.take(shards, now_ns)
-        self.host_states[host].routes_changed = True
+        self.host_states[host].routes_changed = self.host_states[host].orders_changed = True
         self._look(self.host_states[host], now_ns)
 
     def take_commands(self, messages: Sequence[Message], now_ns: int) -> None:
@@ -229,6 +247,7 @@ class Executor:
             host_state.first_look_ns = now_ns
         at = self._moment(now_ns)
         leases = [x for x in host_state.leases.values() if not (quick and _is_idle(x, at))]
+        host_state.orders_changed |= bool(leases)
         for lease in sorted(leases, key=lambda x: -x.command.issued_at_ns):
             self._advance(host_state, lease, now_ns)
             if lease.state is LeaseState.FAILED and now_ns >= lease.deadline_ns + _FAILED_NS:
@@ -258,6 +277,7 @@ class Executor:
             return False
         came_from = lease.state
         lease.state, todo = step
+        host_state.orders_changed = True
         self.dirty = True
         if event is LeaseEvent.FOUND and (known := host_state.known(lease)) is not None:
             lease.path = lease.requested_path = known.path
@@ -317,6 +337,7 @@ class Executor:
 
     def _answer(self, host_state: HostState, lease: Lease, answer: ActuatorAnswer, now_ns: int) -> None:
         lease.request, lease.answer = None, answer
+        host_state.orders_changed = True
         known = host_state.known(lease)
         if known is not None and known.pending_request == answer.request:
             known.pending_request = None
@@ -325,11 +346,8 @@ class Executor:
             lease.pause_ns, lease.retry_ns = RETRY_NS[0], 0
             host_state.note_done(lease, now_ns)
         else:
-            event = (
-                LeaseEvent.NOT_DONE
-                if answer.sure or (lease.state, LeaseEvent.UNSURE) not in TABLE
-                else LeaseEvent.UNSURE
-            )
+            unsure = not answer.sure and (lease.state, LeaseEvent.UNSURE) in TABLE
+            event = LeaseEvent.UNSURE if unsure else LeaseEvent.NOT_DONE
             lease.retry_ns = now_ns + lease.pause_ns
             lease.pause_ns = min(2 * lease.pause_ns, RETRY_NS[1])
             self.counters.add("not-done", "refused" if answer.sure else "no-answer")
@@ -369,22 +387,8 @@ class Executor:
 
     def _refuse(self, refusal: Refusal, message: Message, now_ns: int) -> None:
         self.counters.add("refused", refusal.reason)
-        data: Any = getattr(message.body, "data", None)
-        named = data.get("id") if isinstance(data, Mapping) else None
-        if not isinstance(named, str):
-            return  # no id to answer to; it is counted
-        action, target = data.get("action"), data.get("target")
-        self._outcomes.append(
-            Outcome(
-                command=named[:_MOST_TEXT],
-                state="refused",
-                why=str(refusal),
-                host=message.key,
-                at_ns=now_ns + self.realtime_offset_ns,
-                action=action if isinstance(action, str) else "",
-                target=dict(target) if isinstance(target, Mapping) else {},
-            )
-        )
+        outcome = refused(message, refusal, now_ns + self.realtime_offset_ns)
+        self._outcomes += [outcome] if outcome is not None else []
 
 
 def _is_idle(lease: Lease, at: Moment) -> bool:
@@ -392,6 +396,5 @@ def _is_idle(lease: Lease, at: Moment) -> bool:
 
 
 _REQUESTS: Final = frozenset({Do.REQUEST_MOVE, Do.REQUEST_BACK, Do.REQUEST_LIMIT, Do.REQUEST_LIFT})
-_MOST_TEXT: Final = 256
 _FAILED_NS: Final = 10_000 * NS_PER_MS
 """How long after its lease a move that failed is still looked for."""

@@ -1,9 +1,6 @@
 """The state of one host, and what follows from it for a command. `executor` changes the state.
 
-The state is a host's queue pairs, leases and watches (`HostState`). Queue pairs are known from the job map, corrected
-by the agent's own changes: the job map is read every now and then, an answer of an actuator is newer. So for a while
-after a change by the agent the job map's path of that queue pair does not count. The path of a kernel flow is never in
-the job map, which has the program's own port; there only the agent's own changes count.
+The state is a host's queue pairs (`inventory`), leases and watches (`HostState`).
 
 Three answers follow from the state alone: `misfit` and `unclean` (why a new command is refused), `conditions` (the
 events that `lease.TABLE` is consulted for, the more important first), `why` (a sentence for an outcome).
@@ -11,11 +8,12 @@ events that `lease.TABLE` is consulted for, the more important first), `why` (a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sdfstream.agent.commands.admission import Refusal, Terms
+from sdfstream.agent.commands.inventory import GONE_NS, QpInventory, QpState
 from sdfstream.agent.commands.lease import ON_NEW_PATH, Lease, LeaseEvent, LeaseState
 from sdfstream.agent.commands.path_watch import (
     CLEAN,
@@ -26,90 +24,10 @@ from sdfstream.agent.commands.path_watch import (
     WatchKey,
 )
 from sdfstream.records.command import Command
-from sdfstream.records.fabric import QueuePair
-from sdfstream.records.job import JobShard
-from sdfstream.records.units import NS_PER_MS, NS_PER_S
+from sdfstream.records.units import NS_PER_MS
 
-_OURS_COUNTS_NS: Final = 2 * NS_PER_S
-GONE_NS: Final = 10 * NS_PER_S
-"""A queue pair that the job map has not had for this long is there no more: a job's process may be slow to answer."""
-
-
-@dataclass(slots=True)
-class QpState:
-    """One queue pair."""
-
-    qp: QueuePair
-    job: str
-    control: str
-    path: int
-    """Source port that its packets leave with."""
-    rate_bps: int | None
-    sends: bool
-    """Its sending end is here; False: its receiving end."""
-    missing_ns: int | None = None
-    """Since when the job map has it no more; steady clock. None: it has it."""
-    changed_ns: int | None = None
-    """Last change by this agent; steady clock."""
-    moved_ns: int | None = None
-    pending_request: int | None = None
-    """Number of the request about its path that is in flight."""
-
-
-class QpInventory:
-    """The queue pairs of one host."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, QpState] = {}
-        self._receiving: dict[str, QpState] = {}
-        self.kernel_paths: dict[str, int] = {}
-        """Source ports that packets of kernel flows leave with, where it is not the program's own."""
-
-    def __len__(self) -> int:
-        return len(self._known) + len(self._receiving)
-
-    def get(self, qp: str, *, sends: bool = True) -> QpState | None:
-        """The queue pair whose sending (or receiving) end is here, None when there is none now."""
-        return (self._known if sends else self._receiving).get(qp)
-
-    def take(self, shards: Iterable[JobShard], now_ns: int) -> None:
-        """All job shards of this host."""
-        running = [p for p in shards if p.state == "running"]
-        for table, sends in ((self._known, True), (self._receiving, False)):
-            seen = set()
-            for shard in running:
-                for qp in shard.qps if sends else shard.receives:
-                    seen.add(qp.qp)
-                    self._see(table, qp, shard, now_ns, sends=sends)
-            for name in table.keys() - seen:
-                if table[name].missing_ns is None:
-                    table[name].missing_ns = now_ns
-        self.age(now_ns)
-
-    def age(self, now_ns: int) -> bool:
-        """Forget what has been missing for long enough; whether there was any."""
-        gone = [
-            (table, name)
-            for table in (self._known, self._receiving)
-            for name, known in table.items()
-            if known.missing_ns is not None and now_ns - known.missing_ns >= GONE_NS
-        ]
-        for table, name in gone:
-            del table[name]
-            if table is self._known:
-                self.kernel_paths.pop(name, None)
-        return bool(gone)
-
-    def _see(self, table: dict[str, QpState], qp: QueuePair, shard: JobShard, now_ns: int, *, sends: bool) -> None:
-        known = table.get(qp.qp)
-        if known is None:
-            path = self.kernel_paths.get(qp.qp, qp.path) if sends else qp.path
-            table[qp.qp] = QpState(qp, shard.job, shard.control, path, qp.rate_bps, sends)
-            return
-        if qp.steering != "kernel" and (known.changed_ns is None or now_ns - known.changed_ns >= _OURS_COUNTS_NS):
-            known.path, known.rate_bps = qp.path, qp.rate_bps
-        known.qp, known.job, known.control = qp, shard.job, shard.control
-        known.missing_ns = None
+ORDER_NS: Final = 20 * NS_PER_MS
+"""After which a move that should have been ordered is requested here."""
 
 
 @dataclass(slots=True)
@@ -129,6 +47,10 @@ class HostState:
     """First look at this host."""
     routes_changed: bool = True
     """What is watched, or which of it is in use, may have changed since `watched_routes` was last called."""
+    orders_changed: bool = True
+    """What may be ordered may have changed since `orders` was last called."""
+    handed_over: Collection[str] = ()
+    """Commands whose move is ordered without asking the executor, as soon as their path is dead."""
 
     def known(self, lease: Lease) -> QpState | None:
         """The queue pair of a lease; None: it is not there (yet)."""
@@ -144,6 +66,14 @@ class HostState:
             if path != known.path and self.verdict(lease, path) == CLEAN:
                 return path
         return None
+
+    def awaits_order(self, lease: Lease, now_ns: int) -> bool:
+        """Whether its move is ordered in this instant by what found its path dead: the word of it is on its way."""
+        since_ns = self.watches.dead_since_ns(_watch_key(lease, lease.terms.former))
+        if lease.command.id not in self.handed_over or since_ns is None or now_ns - since_ns >= ORDER_NS:
+            return False
+        self.needs_look = True
+        return True
 
     def healed(self, lease: Lease, now_ns: int) -> bool:
         """The former path has been clean throughout the hold-down."""
@@ -266,7 +196,9 @@ def _of_armed(
         return [LeaseEvent.REVIVED]
     if known.pending_request is not None or at.now_ns < lease.retry_ns:
         return []
-    return [LeaseEvent.NO_ALTERNATE if host_state.alternate(lease, known) is None else LeaseEvent.FIRE]
+    if host_state.alternate(lease, known) is None:
+        return [LeaseEvent.NO_ALTERNATE]
+    return [] if host_state.awaits_order(lease, at.now_ns) else [LeaseEvent.FIRE]
 
 
 def _of_moved(

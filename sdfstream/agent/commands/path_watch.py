@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -132,6 +133,15 @@ def _segment(entry: Mapping[str, Any]) -> Segment:
     return Segment(str(entry["segment"]), tuple(read))
 
 
+class WatchLayout(NamedTuple):
+    """What crosses what, by slots of the host's probe paths."""
+
+    segments: tuple[tuple[int, ...], ...] = ()
+    """Quick probe paths of each."""
+    routes: Mapping[WatchKey, tuple[int, ...]] = MappingProxyType({})
+    """Segments of each watch."""
+
+
 @dataclass(slots=True)
 class _PathWatch:
     src: str
@@ -139,6 +149,7 @@ class _PathWatch:
     issued_at_ns: int
     verdict: int = UNKNOWN
     clean_since_ns: int | None = None
+    dead_since_ns: int | None = None
 
 
 class PathWatches:
@@ -152,6 +163,8 @@ class PathWatches:
         self._seen: UInt8s | None = None
         self.unresolved = 0
         """Probe paths of the watches that are not probed here."""
+        self.layout = WatchLayout()
+        """By which `assess` has judged; another object whenever it is another one."""
 
     def __len__(self) -> int:
         return len(self._watches)
@@ -164,7 +177,8 @@ class PathWatches:
             return
         watch = _PathWatch(src, tuple(segments), issued_at_ns)
         if known is not None:  # a newer list of probe paths does not interrupt a hold-down; its verdict may
-            watch.verdict, watch.clean_since_ns = known.verdict, known.clean_since_ns
+            watch.verdict = known.verdict
+            watch.clean_since_ns, watch.dead_since_ns = known.clean_since_ns, known.dead_since_ns
         self._watches[key] = watch
         self._laid_out = False
 
@@ -182,6 +196,11 @@ class PathWatches:
         """Clean at every assessment since then; None: not clean."""
         watch = self._watches.get(key)
         return None if watch is None else watch.clean_since_ns
+
+    def dead_since_ns(self, key: WatchKey) -> int | None:
+        """Dead at every assessment since then; None: not dead."""
+        watch = self._watches.get(key)
+        return None if watch is None else watch.dead_since_ns
 
     def assess(self, slots: ProbeStates, now_ns: int) -> bool:
         """Assess all watches by the present states; whether any verdict may have changed."""
@@ -201,6 +220,10 @@ class PathWatches:
                 watch.clean_since_ns = None
             elif watch.clean_since_ns is None:
                 watch.clean_since_ns = now_ns
+            if verdict != DEAD:
+                watch.dead_since_ns = None
+            elif watch.dead_since_ns is None:
+                watch.dead_since_ns = now_ns
             changed |= verdict != watch.verdict
             watch.verdict = verdict
         return changed
@@ -254,6 +277,18 @@ class PathWatches:
         self._watch_of: Ints = pairs[:, 0]
         self._crosses: Ints = pairs[:, 1]
         self._crosses_of: Ints = np.bincount(self._watch_of, minlength=len(self._order)).astype(np.int64)
+        self.layout = self._numbered(number, segment, slot)
+
+    def _numbered(self, number: Mapping[tuple[str, str], int], segment: list[int], slot: list[int]) -> WatchLayout:
+        """The layout, of entries (segment, slot)."""
+        paths: list[list[int]] = [[] for _ in number]
+        for at, found in zip(segment, slot, strict=True):
+            paths[at].append(found)
+        crossed = {
+            key: tuple(dict.fromkeys(number[watch.src, s.name] for s in watch.segments))
+            for key, watch in self._watches.items()
+        }
+        return WatchLayout(tuple(map(tuple, paths)), crossed)
 
     def _corrected(self, slots: ProbeStates) -> dict[tuple[str, str], tuple[ProbePath, ...]]:
         """`crossing` by what the host has traced itself."""

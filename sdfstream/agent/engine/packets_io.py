@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from sdfstream.agent.engine.inbound_mirror import InboundMirror
+from sdfstream.agent.engine.orders_io import HostEngineOrders
 from sdfstream.agent.engine.sockets_io import EngineSockets
 from sdfstream.agent.engine.thread_io import EngineThread
 from sdfstream.agent.packets import MakePackets
@@ -72,6 +73,8 @@ class EnginePackets:
             liveness_ms=config.liveness_ms,
         )
         self.mirror = InboundMirror(self._clock, self.reflector.nic_name)
+        self.orders = HostEngineOrders(thread.orders, host.host, self.range.first_path)
+        """What the engine orders by itself."""
         self.senders, self.reflectors = self._sockets(config, host)
         thread.submit(thread.shell.reflect, self.range.number, self.reflector)
         self._begin(np.arange(len(self._paths)), config.liveness_ms, in_step=False)

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from sdfstream.agent.engine.inbound_mirror import InboundMirror
+from sdfstream.agent.engine.orders_io import EngineOrders
 from sdfstream.agent.engine.room import EngineRange, engine_room
 from sdfstream.agent.lateness import DECILE
 from sdfstream.errors import ConfigError, UnavailableError
@@ -112,6 +113,7 @@ class EngineThread:
         self.shell = PacketShell(self.engine, shell_room, realtime=config.realtime)
         self.generation = np.zeros(room.paths, dtype=np.uint16)
         """Of each path, that of the session that has it."""
+        self.orders = EngineOrders(self.engine, self.shell, self.submit)
         self._hosts: list[ServedHost] = []
         self._rows: RowBatches | None = None
         self._collected_at_ns = self._drained_at_ns = self._clocks_at_ns = self._sockets_at_ns = -1
@@ -147,6 +149,7 @@ class EngineThread:
             self._closed = True
             self._forget_loop()
             self.shell.close()
+            self.orders.close()
             for host in self._hosts:
                 host.reflector.close()
             self.engine.close()
@@ -196,6 +199,8 @@ class EngineThread:
         for event in self.engine.take_events():
             if event["kind"] == layouts.EVENT_LIVENESS:
                 self._host_at(int(event["path"])).take_event(event)
+            elif event["kind"] == layouts.EVENT_ORDER:
+                self.orders.take_event(event)
         for event in self.shell.take_inbound():
             self._hosts[int(event["host"])].mirror.take(event)
 
@@ -248,6 +253,7 @@ class EngineThread:
         """Counters of a host; those of the engine and its shell are counted once, with the first host's."""
         found = dict(host.reflector.counters.as_dict())
         if host is self._hosts[0] and not self._closed:
+            found |= self.orders.counters.as_dict()
             found |= {f"sender.{name}": n for name, n in self.engine.counters().items()}
             found |= {
                 f"{'io' if name.startswith(_OF_SOCKETS) else 'engine'}.{name}": n

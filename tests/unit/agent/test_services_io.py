@@ -41,6 +41,7 @@ class FakeHost(c.FakeSlots):
     covered: list[WatchedRoutes] = field(default_factory=list)
     traced: list[FlowRequest] = field(default_factory=list)
     answered: dict[str, str] = field(default_factory=dict)
+    orders = None
 
     @property
     def nics(self) -> dict[str, NicConfig]:

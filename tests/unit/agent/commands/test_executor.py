@@ -9,7 +9,7 @@ import pytest
 from sdfstream.agent.commands.actuator import ActuatorAnswer, MemoryActuator
 from sdfstream.agent.commands.admission import Admission
 from sdfstream.agent.commands.executor import Executor
-from sdfstream.agent.commands.host_state import GONE_NS
+from sdfstream.agent.commands.inventory import GONE_NS
 from sdfstream.records.command import Outcome
 from tests.fixtures.control import (
     ALIVE,
