@@ -30,6 +30,7 @@ def test_a_queue_pair_leaves_a_black_hole_by_an_armed_failover(
     with capsys.disabled():
         print("", *loop.figures(done.result.log), loop.moves(tmp_path / "recording", TRIALS), sep="\n  ")
     assert done.result.status == 0, done.result.log[-6000:]
+    assert "control.orders.given" in done.result.log, "the packet engine ordered none of it"
     messages = list(open_recording(tmp_path / "recording").messages())
     moved = {said["command"] for said in loop.failovers(tmp_path / "recording") if said["state"] == "applied"}
     assert moved and moved <= _armed(messages), "what moved it was the controller's"
