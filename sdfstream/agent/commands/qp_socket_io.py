@@ -8,9 +8,11 @@ it: what came late could not be distinguished from the answer to something else.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from collections import deque
+from collections.abc import Iterator, Sized
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -122,24 +124,8 @@ class QpSocketActuator:
 
     @staticmethod
     def _receive(link: _Link) -> list[ActuatorAnswer]:
-        try:
-            while True:
-                piece = link.socket.recv(1 << 16)
-                if not piece:
-                    raise ConnectionResetError("end of stream")
-                link.received += piece
-                if len(link.received) > _MOST_ANSWER_BYTES:
-                    raise ValueError("an answer without end")
-        except BlockingIOError:
-            pass
-        found = []
-        while link.waiting and (end := link.received.find(b"\n")) >= 0:
-            line = bytes(link.received[:end])
-            answer = read_answer(link.waiting[0][0], line)
-            del link.received[: end + 1]
-            link.waiting.popleft()
-            found.append(answer)
-        return found
+        receive(link.socket, link.received)
+        return [read_answer(link.waiting.popleft()[0], line) for line in lines_for(link.received, link.waiting)]
 
     def _give_up(self, link: _Link, why: str) -> None:
         link.socket.close()
@@ -147,6 +133,26 @@ class QpSocketActuator:
             del self._links[link.path]
         self._lost += [ActuatorAnswer(request, False, why, sure=False) for request, _ in link.waiting]
         link.waiting.clear()
+
+
+def receive(connection: socket.socket, received: bytearray) -> None:
+    """Append what has come; ConnectionResetError at the end of the stream, ValueError where an answer has no end."""
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            piece = connection.recv(1 << 16)
+            if not piece:
+                raise ConnectionResetError("end of stream")
+            received += piece
+            if len(received) > _MOST_ANSWER_BYTES:
+                raise ValueError("an answer without end")
+
+
+def lines_for(received: bytearray, waiting: Sized) -> Iterator[bytes]:
+    """Take whole lines off `received`, as long as somebody is waiting."""
+    while waiting and (end := received.find(b"\n")) >= 0:
+        line = bytes(received[:end])
+        del received[: end + 1]
+        yield line
 
 
 def request_line(request: ActuatorRequest) -> bytes:

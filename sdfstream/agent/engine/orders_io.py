@@ -10,7 +10,6 @@ where no packet engine serves.
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import time
 from collections import deque
@@ -23,14 +22,13 @@ import numpy as np
 from sdfstream.agent.commands.actuator import ActuatorAnswer
 from sdfstream.agent.commands.orders import GivenOrder, Order
 from sdfstream.agent.commands.path_watch import WatchKey, WatchLayout
-from sdfstream.agent.commands.qp_socket_io import TIMEOUT_NS, read_answer, request_line
+from sdfstream.agent.commands.qp_socket_io import TIMEOUT_NS, lines_for, read_answer, receive, request_line
 from sdfstream.probes.engine import layouts
 from sdfstream.probes.engine.engine_io import PacketEngine
 from sdfstream.probes.engine.native_io import PacketShell
 from sdfstream.stats import Counters
 
 _MOST_ALTERNATES: Final = 8
-_MOST_ANSWER_BYTES: Final = 1 << 20
 
 Submit = Callable[..., None]
 """Makes a change of engine or shell, and waits where their command ring is full."""
@@ -47,6 +45,7 @@ class _OrderConnection:
     """Number of the request (None: nobody waits for it), and steady time by which it must be answered."""
     used_ns: int = 0
     """Steady clock: when an order that uses it was last in force."""
+    is_open: bool = True
 
 
 class _HostLayout(NamedTuple):
@@ -204,7 +203,11 @@ class EngineOrders:
     def given(self, host: str, note: Callable[[GivenOrder], int | None], now_ns: int) -> None:
         """Have each new order of a host noted; `note` says which number its answer is to have."""
         for order, connection in self._given.pop(host, ()):
-            connection.waiting.append((note(order), now_ns + TIMEOUT_NS))
+            number = note(order)
+            if connection.is_open:
+                connection.waiting.append((number, now_ns + TIMEOUT_NS))
+            elif number is not None:
+                self._lost.append(ActuatorAnswer(number, False, "the process went away", sure=False))
 
     def answers(self, now_ns: int) -> list[ActuatorAnswer]:
         """Answers since the last call; an order whose time is out is answered as not done, perhaps."""
@@ -260,6 +263,7 @@ class EngineOrders:
     def _give_up(self, control: str, why: str) -> None:
         self._disarm([key for key, (_, order) in self._in_force.items() if order.control == control])
         connection = self._connections.pop(control)
+        connection.is_open = False
         self._lost += [ActuatorAnswer(n, False, why, sure=False) for n, _ in connection.waiting if n is not None]
         self._submit(self._shell.link, connection.number, None)
         self._given_up.append(connection.socket)
@@ -277,19 +281,6 @@ class EngineOrders:
 
 
 def _received(connection: _OrderConnection) -> list[ActuatorAnswer]:
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            piece = connection.socket.recv(1 << 16)
-            if not piece:
-                raise ConnectionResetError("end of stream")
-            connection.received += piece
-            if len(connection.received) > _MOST_ANSWER_BYTES:
-                raise ValueError("an answer without end")
-    found = []
-    while connection.waiting and (end := connection.received.find(b"\n")) >= 0:
-        line = bytes(connection.received[:end])
-        del connection.received[: end + 1]
-        number, _ = connection.waiting.popleft()
-        if number is not None:
-            found.append(read_answer(number, line))
-    return found
+    receive(connection.socket, connection.received)
+    lines = ((connection.waiting.popleft()[0], line) for line in lines_for(connection.received, connection.waiting))
+    return [read_answer(number, line) for number, line in lines if number is not None]

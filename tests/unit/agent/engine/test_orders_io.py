@@ -17,6 +17,7 @@ from sdfstream.agent.commands.path_watch import WatchKey, WatchLayout
 from sdfstream.agent.commands.qp_socket_io import TIMEOUT_NS
 from sdfstream.agent.engine.orders_io import EngineOrders
 from sdfstream.probes.engine.engine_io import PacketEngine
+from sdfstream.probes.engine.layouts import EVENT_ORDER
 from sdfstream.probes.engine.native_io import PacketShell
 from sdfstream.probes.engine.shell_records import ShellRoom
 from tests.fixtures import control as c
@@ -76,7 +77,7 @@ class World:
     def take(self, host: str = HOST) -> list[GivenOrder]:
         """What was ordered since the last call."""
         for event in self.engine.take_events():
-            if event["kind"] == 2:
+            if event["kind"] == EVENT_ORDER:
                 self.orders.take_event(event)
         self.noted.clear()
         self.orders.given(host, self._note, self.now_ns)
@@ -168,6 +169,19 @@ def test_an_order_whose_process_went_away_is_left_to_the_executor(world: World) 
     world.offer(world.order(SECOND))
     world.live(1, 2)
     assert [asked["choice"] for asked in world.asked()] == [{"path": 50_003}], "by a new connection"
+
+
+def test_a_process_that_goes_away_before_its_order_is_noted_has_not_answered(world: World) -> None:
+    world.offer(world.order(FIRST))
+    world.live(0, 1, 2)
+    world.live(1, 2)
+    for event in world.engine.take_events():
+        if event["kind"] == EVENT_ORDER:
+            world.orders.take_event(event)
+    world.orders._give_up(world.control, "the process went away")
+    assert world.take() == [GivenOrder("c1", 50_002)]
+    (answer,) = world.orders.answers(world.now_ns)
+    assert (answer.request, answer.ok, answer.sure) == (7, False, False)
 
 
 def test_an_answer_that_does_not_come_is_no_answer(world: World) -> None:
