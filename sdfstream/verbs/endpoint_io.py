@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from sdfstream.errors import UnavailableError
 from sdfstream.verbs.library_io import Verbs
+from sdfstream.verbs.requests_io import MemorySpan, ReceiveRequests, SendRequests
 from sdfstream.verbs.udp_port import flow_label
 
 _DEPTH: Final = 256
@@ -89,6 +89,8 @@ class RcEndpoint:
             gid = str(self.context.query_gid(port, gid_index))
         except verbs.error as error:
             raise UnavailableError(f"RDMA device {device}: {error}") from error
+        self._sends = SendRequests(verbs, self.memory, enums.IBV_WR_SEND)
+        self._receives = ReceiveRequests(verbs, self.memory)
         self.device, self.address = device, PeerAddress(int(self.qp.qp_num), gid)
 
     def connect(self, peer: PeerAddress, settings: ConnectionSettings) -> None:
@@ -121,23 +123,17 @@ class RcEndpoint:
         if error := self._verbs.attempt(lambda: self.qp.modify(attr, enums.IBV_QP_STATE)):
             raise UnavailableError(f"{self.device}: the queue pair does not reset: errno {error}")
 
+    def prepare(self, offset: int, octets: int) -> None:
+        """Have ready what a later `send_all` with these octets needs, so that it costs little but the driver's call."""
+        self._sends.prepare(offset, octets)
+
     def send(self, id_: int, offset: int, octets: int) -> int:
         """Post a send of these octets of the memory; errno, or 0."""
-        return self.send_all([(id_, offset, octets)])
+        return self.send_all([MemorySpan(id_, offset, octets)])
 
-    def send_all(self, sends: Sequence[tuple[int, int, int]]) -> int:
-        """Post several sends (id, offset, octets) by one call of the driver; errno, or 0. None of them: nothing."""
-        enums, wr = self._verbs.enums, self._verbs.wr
-        start, key, flags = self.memory.buf, self.memory.lkey, enums.IBV_SEND_SIGNALED
-        posts = [
-            wr.SendWR(
-                wr_id=id_, sg=[wr.SGE(start + at, size, key)], num_sge=1, opcode=enums.IBV_WR_SEND, send_flags=flags
-            )
-            for id_, at, size in sends
-        ]
-        for post, following in itertools.pairwise(posts):
-            post.next_wr = following
-        return self._verbs.attempt(lambda: self.qp.post_send(posts[0])) if posts else 0
+    def send_all(self, sends: Sequence[MemorySpan]) -> int:
+        """Post several sends by one call of the driver; errno, or 0. None of them: nothing."""
+        return self._verbs.attempt(lambda: self.qp.post_send(self._sends.chain(sends))) if sends else 0
 
     def write(self, id_: int, octets: int, address: int, key: int) -> int:
         """Post a write of the first octets of the memory to the peer's; errno, or 0."""
@@ -151,18 +147,16 @@ class RcEndpoint:
 
     def receive(self, id_: int, offset: int, octets: int) -> int:
         """Post room for a message; errno, or 0."""
-        piece = self._verbs.wr.SGE(self.memory.buf + offset, octets, self.memory.lkey)
-        post = self._verbs.wr.RecvWR(wr_id=id_, sg=[piece], num_sge=1)
-        return self._verbs.attempt(lambda: self.qp.post_recv(post))
+        return self._verbs.attempt(lambda: self.qp.post_recv(self._receives.one(MemorySpan(id_, offset, octets))))
 
-    def completions(self) -> list[Completion]:
-        """What has ended since the last call, without waiting."""
-        found: list[Completion] = []
+    def completions(self, most: int | None = None) -> list[Completion]:
+        """What has ended since the last call, without waiting; at most so many of it."""
+        receive, found = self._verbs.enums.IBV_WC_RECV, []
         while True:
-            count, ended = self._cq.poll(_BATCH)
-            receive = self._verbs.enums.IBV_WC_RECV
+            batch = most or _BATCH
+            count, ended = self._cq.poll(batch)
             found += [Completion(wc.wr_id, wc.status, wc.byte_len, bool(wc.opcode & receive)) for wc in ended[:count]]
-            if count < _BATCH:
+            if most or count < batch:
                 return found
 
     def close(self) -> None:

@@ -17,8 +17,10 @@ from sdfstream.verbs.capabilities import QpCapabilities
 from sdfstream.verbs.chunks import HEADER_BYTES, CarriedMessage, ChunkInbox, ChunkOutbox, SentChunk, encode
 from sdfstream.verbs.endpoint_io import Completion, RcEndpoint
 from sdfstream.verbs.live_qp_io import LiveQp
+from sdfstream.verbs.requests_io import MemorySpan
 
 _NONE: Final = -1
+_FEW: Final = 2
 
 
 class ChunkSender:
@@ -71,14 +73,23 @@ class ChunkSender:
         framed = encode(chunk.number, payload, now_ns) + payload
         self._ends[0].memory.write(framed, octets, chunk.slot * self._slot_bytes)
         self._post([chunk])
+        for leg, end in enumerate(self._ends):  # while there is time; at a failover there is none
+            if leg != self._active:
+                end.prepare(chunk.slot * self._slot_bytes, octets)
         return True
 
     def poll(self) -> int:
-        """Take completions, move off a queue pair that died; chunks acknowledged."""
+        """Take completions, move off a queue pair that died; chunks acknowledged.
+
+        A few at a time, of the queue pair in use first: from a dead one comes all that it had, the standby's wait less.
+        """
         done = 0
-        for leg, end in enumerate(self._ends):
-            for completion in end.completions():
-                done += self._took(leg, completion)
+        for leg in sorted(range(len(self._ends)), key=lambda one: one != self._active):
+            moved = self.failed_over
+            while ended := self._ends[leg].completions(_FEW):
+                done += sum(self._took(leg, completion) for completion in ended)
+                if self.failed_over > moved:
+                    return done + self.poll()
         return done
 
     @property
@@ -176,7 +187,7 @@ class ChunkSender:
 
     def _post(self, chunks: Sequence[SentChunk]) -> None:
         end = self._ends[self._active]
-        if error := end.send_all([(c.number, c.slot * self._slot_bytes, c.octets) for c in chunks]):
+        if error := end.send_all([MemorySpan(c.number, c.slot * self._slot_bytes, c.octets) for c in chunks]):
             raise UnavailableError(f"{end.device} takes no send: errno {error}")
         for chunk in chunks:
             self._outbox.posted(chunk)

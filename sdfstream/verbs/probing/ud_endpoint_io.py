@@ -34,6 +34,7 @@ from sdfstream.verbs.probing.completions_io import (
 )
 from sdfstream.verbs.probing.device_events import PortFacts
 from sdfstream.verbs.probing.routes import RoceRoute
+from sdfstream.verbs.requests_io import MemorySpan, ReceiveRequests, SendRequests
 from sdfstream.verbs.udp_port import LEAST_PORT, rxe_datagram_port
 
 _SLOTS: Final = 512
@@ -130,6 +131,8 @@ class UdEndpoint:
         self._queue = completion_queue(verbs, self.context, 2 * _SLOTS, self._channel)
         self._stored(self._queue.queue)
         self._mr = self._stored(verbs.mr.MR(pd, 2 * _SLOTS * self._slot_bytes, enums.IBV_ACCESS_LOCAL_WRITE))
+        self._sends = SendRequests(verbs, self._mr, enums.IBV_WR_SEND_WITH_IMM)
+        self._receives = ReceiveRequests(verbs, self._mr)
         room = (ctypes.c_uint8 * (2 * _SLOTS * self._slot_bytes)).from_address(self._mr.buf)
         self._memory: UInt8s = np.frombuffer(memoryview(room), dtype=np.uint8).reshape(2 * _SLOTS, self._slot_bytes)
         self._pd = pd
@@ -177,13 +180,8 @@ class UdEndpoint:
         slot = self._free.popleft()
         where = self._memory[_SLOTS + slot]
         where[: len(octets)] = np.frombuffer(octets, dtype=np.uint8)
-        enums, wr = self._verbs.enums, self._verbs.wr
-        piece = wr.SGE(self._mr.buf + (_SLOTS + slot) * self._slot_bytes, len(octets), self._mr.lkey)
-        flags = enums.IBV_SEND_SIGNALED
-        post = wr.SendWR(
-            wr_id=_SENT | slot, sg=[piece], num_sge=1, opcode=enums.IBV_WR_SEND_WITH_IMM, send_flags=flags,
-            imm_data=immediate,
-        )  # fmt: skip
+        post = self._sends.one(MemorySpan(_SENT | slot, (_SLOTS + slot) * self._slot_bytes, len(octets)))
+        post.imm_data = immediate
         try:
             post.set_wr_ud(self._handle(route), to.qpn, to.qkey)
             qp = self._qp_of.get(immediate, self._qps[0])
@@ -268,10 +266,9 @@ class UdEndpoint:
         return tokens
 
     def _receive(self, slot: int) -> None:
-        wr = self._verbs.wr
-        piece = wr.SGE(self._mr.buf + slot * self._slot_bytes, self._slot_bytes, self._mr.lkey)
+        room = self._receives.one(MemorySpan(slot, slot * self._slot_bytes, self._slot_bytes))
         qp = self._qps[slot % len(self._qps)]
-        self._verbs.attempt(lambda: qp.post_recv(wr.RecvWR(wr_id=slot, sg=[piece], num_sge=1)))
+        self._verbs.attempt(lambda: qp.post_recv(room))
 
     def wait(self, timeout_s: float) -> None:
         """Until something completes, or the time-out passes; without holding the interpreter's lock."""

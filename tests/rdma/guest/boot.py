@@ -14,6 +14,10 @@ from tests.rdma.guest.initramfs import BootFiles, boot_files
 from tests.rdma.guest.packages import GuestUnavailableError, missing_tools
 
 _MEMORY_MB = 1024
+_TRANSLATED_MB = 512
+"""For translated code, half of what QEMU takes by itself: it is locked as well (`_locked`)."""
+_PLENTY_KB = 8 << 20
+_CAP_IPC_LOCK = 14
 
 
 class GuestFailedError(Exception):
@@ -111,7 +115,8 @@ def qemu_command(files: BootFiles, out: Path, channels: Mapping[str, Path], proc
     return [
         "qemu-system-x86_64",
         *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-monitor", "none", "-serial", "stdio"),
-        *("-accel", "tcg", "-M", "q35", "-cpu", "max", "-smp", str(processors), "-m", str(_MEMORY_MB)),
+        *("-accel", f"tcg,tb-size={_TRANSLATED_MB}", "-M", "q35", "-cpu", "max"),
+        *("-smp", str(processors), "-m", str(_MEMORY_MB), *_locked()),
         *("-kernel", str(files.kernel), "-initrd", str(files.initrd)),
         *("-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=1 mitigations=off norandmaps"),
         *("-fsdev", f"{shared},id=r,path=/,readonly=on", "-device", "virtio-9p-pci,fsdev=r,mount_tag=root"),
@@ -119,6 +124,15 @@ def qemu_command(files: BootFiles, out: Path, channels: Mapping[str, Path], proc
         *("-device", "virtio-rng-pci"),
         *_ports(channels),
     ]
+
+
+def _locked() -> list[str]:
+    """Memory that stays where it is, where that is allowed and there is plenty: what is measured within is in ms."""
+    lines = Path("/proc/self/status").read_text().splitlines() + Path("/proc/meminfo").read_text().splitlines()
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    allowed = int(fields.get("CapEff", "0"), 16) >> _CAP_IPC_LOCK & 1
+    plenty = int(fields.get("MemAvailable", "0 kB").split()[0]) >= _PLENTY_KB
+    return ["-overcommit", "mem-lock=on"] if allowed and plenty else []
 
 
 def _ports(channels: Mapping[str, Path]) -> list[str]:
