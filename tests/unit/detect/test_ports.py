@@ -1,13 +1,18 @@
 """Port counters and clock states: what is told, what is excused, what is reset-safe."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 
 from sdfstream.detect.clocks import ClockDetector
 from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.engines import Engines
 from sdfstream.detect.ports import PortDetector
 from sdfstream.records import columns
+from sdfstream.records.message import Event
 from sdfstream.records.topics import CLOCK, PORT
+from sdfstream.stats import Counters
 from tests.unit.detect.instants import at
 
 S = 1_000_000_000
@@ -104,3 +109,17 @@ def test_smoothed_rows_speak_of_the_past() -> None:
         state(clocks, i / 10, kind="smoothed", a="faulty")
         state(clocks, i / 10, a="synced")
     assert kinds(clocks, 9.9) == []
+
+
+def test_a_lost_clock_that_is_bound_for_a_moment_is_lost_still() -> None:
+    clocks, engines = ClockDetector(DetectConfig()), Engines(DetectConfig(), Counters("detect"))
+    said = []
+    for i in range(200):
+        c = "synced" if i <= 20 or 100 < i <= 107 else "unsynced"
+        state(clocks, i / 10, a="synced", b="synced", c=c)
+        now_ns = T0 + i * S // 10
+        instant = replace(at(now_ns), findings=engines.ledger)
+        said += engines.ledger.take("clocks", clocks.detections(instant), now_ns)
+    statuses = [output.body.data["status"] for output in said if isinstance(output.body, Event)]
+    assert statuses[0] == "open"
+    assert set(statuses[1:]) <= {"update"}
