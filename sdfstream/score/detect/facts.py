@@ -80,7 +80,7 @@ class FaultFact:
     delay_s: float | None = None
     """To the first finding tied to it."""
     findings: int = 0
-    """Tied to it: above info, and what tells of a fault that is over at once."""
+    """Above info that are tied to it; what tells of a fault that is over at once may be info, and counts no alarm."""
     closed_early: int = 0
     reported: tuple[str, ...] = ()
     """Kind and subject of every finding tied to it, the best first."""
@@ -148,7 +148,7 @@ def _fact(run: RunFacts, outcome: FaultOutcome, histories: Mapping[str, Sequence
     fault, best = outcome.fault, outcome.finding
     made = FaultFact(run.scenario, run.seed, str(fault["kind"]), str(fault["target"]), run.blind)
     tied = [histories[key] for key in outcome.tied]
-    made.findings = len(tied)
+    made.findings = sum(any(s["severity"] != "info" for s in history) for history in tied)
     made.found = outcome.first_sign_ns is not None
     if outcome.first_sign_ns is not None:
         made.delay_s = outcome.first_sign_ns / 1e9
