@@ -86,8 +86,8 @@ class ClockDetector:
             if now_ns - clock.seen_ns > _FRESH_NS or host_of(name) in excused:
                 continue
             watched += 1
-            told = now.findings.is_open("clock-unsynced", Subject("clock", name))
-            kind = self._kind(clock, now_ns, told=told)
+            reported = now.findings.is_open("clock-unsynced", Subject("clock", name))
+            kind = self._kind(clock, now_ns, reported=reported)
             if kind:
                 sick[name] = (kind, clock)
         unsynced = [name for name, (kind, _) in sick.items() if kind == "clock-unsynced"]
@@ -95,12 +95,12 @@ class ClockDetector:
             return [self._all(unsynced)]
         return [self._detection(name, kind, clock) for name, (kind, clock) in sick.items()]
 
-    def _kind(self, clock: _ClockState, now_ns: int, *, told: bool) -> str:
-        """What it is; `told`: its being unsynced is an open finding, which a moment of another status does not end."""
+    def _kind(self, clock: _ClockState, now_ns: int, *, reported: bool) -> str:
+        """What it is; `reported`: that it is unsynced is a finding, which a moment of another status does not end."""
         age_ns = now_ns - clock.since_ns
         if clock.status == "faulty" and age_ns >= _FAULTY_NS:
             return "clock-faulty"
-        grace_ns = 0 if told else _UNSYNCED_NS if clock.was_synced else int(self.config.clock_grace_s * NS_PER_S)
+        grace_ns = 0 if reported else _UNSYNCED_NS if clock.was_synced else int(self.config.clock_grace_s * NS_PER_S)
         return "clock-unsynced" if clock.status == "unsynced" and age_ns >= grace_ns else ""
 
     def _detection(self, name: str, kind: str, clock: _ClockState) -> Detection:

@@ -7,7 +7,9 @@ state    event                                then
 pending  detected and shown for `confirm_ns`  **open** is published
 pending  not detected for 0.5 s               forgotten, nothing was published
 open     still detected, something changed    **update** is published, at most every `update_s`
-open     not detected for `hold_ns`           **resolved** is published, unless damped
+open     not detected for `hold_ns`, or half  **resolved** is published, unless damped
+         as long again as between the last
+         two outages of the same subject
 (none)   detected, and over already           **resolved** is published, nothing else
 open     found to follow from another         **resolved** is published at once; its root lists it as a symptom
 open     damped (it came and went too often)  stays open until the penalty has decayed, or is a ``link-flap``
@@ -39,6 +41,8 @@ _PENDING_GAP_NS = 500 * NS_PER_MS
 _BETWEEN_NS = 600 * NS_PER_MS
 _OUTAGES = frozenset({"nic-down", "link-down", "path-down"})
 """Silence that is absent for `_BETWEEN_NS` had ended: what comes then is another outage of the same finding."""
+_RETURNS_NS = 60 * NS_PER_S
+"""What was away for longer has not come back: it is another outage."""
 _MOST = 2000
 
 Key = tuple[str, str, str]
@@ -60,6 +64,22 @@ class _Entry:
     """Symptoms put under it, as last stated."""
 
 
+@dataclass(slots=True)
+class _Outages:
+    """How a subject went away and came back."""
+
+    times: int = 0
+    """How often it went, this time included."""
+    ended_ns: int = 0
+    """When the last finding of it was last detected; 0: none was resolved yet."""
+    between_ns: int = 0
+    """Between its last two outages; 0: not known, or too long to be called that."""
+
+    def returned(self, away_ns: int) -> None:
+        """It went away again after so long."""
+        self.between_ns = away_ns if away_ns < _RETURNS_NS else 0
+
+
 class Ledger:
     """All findings that are pending or open."""
 
@@ -68,8 +88,8 @@ class Ledger:
         self._learned = learned
         self._entries: dict[Key, _Entry] = {}
         self._damping: dict[Key, Damping] = {}
-        self._outages: dict[Key, int] = {}
-        """How often each began, this time included, for as long as damping remembers it."""
+        self._outages: dict[Key, _Outages] = {}
+        """For as long as damping remembers it."""
 
     def take(
         self,
@@ -146,13 +166,16 @@ class Ledger:
             if min(lasted_ns, lasted_ns if shown_ns is None else shown_ns) < detection.confirm_ns:
                 return []
             entry.id = _finding_id(key, entry.detection.since_ns)
-            self._count_down(key, now_ns)
+            ended_ns = self._outages[key].ended_ns if key in self._outages else 0
+            self._count_down(key, now_ns, entry.first_ns - ended_ns if ended_ns else 0)
             return [self._say(entry, "open", now_ns)]
         before, entry.detection = entry.detection, _keep_since(detection, entry.detection)
         if gap_ns >= detection.hold_ns:  # it had lapsed and only damping held it open
-            self._count_down(key, now_ns)
+            self._count_down(key, now_ns, gap_ns)
         elif gap_ns >= _BETWEEN_NS and detection.kind in _OUTAGES:
-            self._outages[key] = self._outages.get(key, 1) + 1
+            outages = self._outages.setdefault(key, _Outages(1))
+            outages.times += 1
+            outages.returned(gap_ns)
         due = now_ns - entry.said_ns >= int(self.config.update_s * NS_PER_S)
         soon = now_ns - entry.said_ns >= NS_PER_S
         if (due and detection.evidence != before.evidence) or (soon and _has_changed(detection, entry)):
@@ -167,8 +190,12 @@ class Ledger:
             return []
         damping = self._damping.get(key)
         damped = damping is not None and damping.suppressed_at(now_ns)
-        if gone_ns < entry.detection.hold_ns or (damped and not self.is_open("link-flap", entry.detection.subject)):
+        outages, flapping = self._outages.get(key), self.is_open("link-flap", entry.detection.subject)
+        again_ns = 0 if outages is None or flapping else outages.between_ns * 3 // 2
+        if gone_ns < max(entry.detection.hold_ns, again_ns) or (damped and not flapping):
             return []
+        if outages is not None:
+            outages.ended_ns = entry.last_ns
         del self._entries[key]
         return [self._say(entry, "resolved", now_ns)]
 
@@ -183,9 +210,13 @@ class Ledger:
         entry.detection = replace(entry.detection, detail=f"symptom of {root.kind} {root.subject.id}")
         return [self._say(entry, "resolved", now_ns)] if entry.said else []
 
-    def _count_down(self, key: Key, now_ns: int) -> None:
+    def _count_down(self, key: Key, now_ns: int, away_ns: int) -> None:
+        """It began once more, `away_ns` after it was last seen; 0: for the first time."""
         self._damping.setdefault(key, Damping()).down(now_ns)
-        self._outages[key] = self._outages.get(key, 0) + 1
+        outages = self._outages.setdefault(key, _Outages())
+        outages.times += 1
+        if away_ns and key[0] in _OUTAGES:
+            outages.returned(away_ns)
         for other in [k for k, d in self._damping.items() if k != key and d.penalty_at(now_ns) < 1.0]:
             del self._damping[other]
             self._outages.pop(other, None)
@@ -193,9 +224,9 @@ class Ledger:
     def _say(self, entry: _Entry, status: Any, now_ns: int) -> Output:
         detection = entry.detection
         evidence = detection.evidence
-        outages = self._outages.get((detection.kind, detection.subject.type, detection.subject.id), 1)
-        if outages > 1:
-            evidence = (*evidence, Evidence("outages", float(outages), "1", detection.subject.id, 0.0))
+        outages = self._outages.get((detection.kind, detection.subject.type, detection.subject.id))
+        if outages is not None and outages.times > 1:
+            evidence = (*evidence, Evidence("outages", float(outages.times), "1", detection.subject.id, 0.0))
         finding = Finding(
             id=entry.id,
             kind=detection.kind,
@@ -230,7 +261,7 @@ class Ledger:
         return {
             "entries": [[list(key), asdict(entry)] for key, entry in self._entries.items()],
             "damping": [[list(key), asdict(d)] for key, d in self._damping.items()],
-            "outages": [[list(key), n] for key, n in self._outages.items()],
+            "outages": [[list(key), asdict(outages)] for key, outages in self._outages.items()],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -240,7 +271,9 @@ class Ledger:
             detection = revived(saved.pop("detection"))
             self._entries[key[0], key[1], key[2]] = _Entry(detection, **saved)
         self._damping = {(k[0], k[1], k[2]): Damping(**d) for k, d in state["damping"]}
-        self._outages = {(k[0], k[1], k[2]): int(n) for k, n in state["outages"]}
+        saved = state["outages"]  # a release before had how often alone
+        of = [(k, _Outages(**known) if isinstance(known, dict) else _Outages(int(known))) for k, known in saved]
+        self._outages = {(k[0], k[1], k[2]): outages for k, outages in of}
 
 
 def _keep_since(new: Detection, old: Detection) -> Detection:

@@ -61,12 +61,13 @@ class Presence:
                 "doubt_ns": np.int64(ABSENT_NS),
                 "awake_ns": np.int64(0),
                 "awake_then_ns": np.zeros(_HISTORY, np.int64),
+                "stale": np.bool_(False),
             }
         )
         """Per host: last message, bus time, and the watermark's progress then; when it made its last liveness
         statement, and up to when it has reported (`bustime`); usual gap between messages; how late its news came at
         worst lately, and when; when it was last late; when it last was unheard for long, or may have been asleep; time
-        awake so far, and that at each of the last boundaries (a ring)."""
+        awake so far, and that at each of the last boundaries (a ring); whether it was stale when last asked."""
         self.watermark = Watermark()
         self.ports = Table({"state": np.uint8(0), "at_ns": np.int64(ABSENT_NS), "since_at_ns": np.int64(ABSENT_NS)})
         """Per NIC: its last port state (index into `PORT_STATES`), when it was read and since when, bus time."""
@@ -260,7 +261,8 @@ class Presence:
         """(hosts,) True where an agent published before and then nothing for `limit_ns`, while others went on.
 
         One whose news was late lately gets twice that lateness on top: it is probably late again. Where nobody goes on,
-        all are stale after three times the limit.
+        all are stale after three times the limit. One that is stale and heard again stays so while it tells of what
+        happened longer ago than the limit.
         """
         t = self.hosts
         late_ns = np.where(now_ns - t["late_at_ns"] <= _LATE_MEMORY_NS, np.minimum(t["late_ns"], _MOST_LATE_NS), 0)
@@ -269,6 +271,9 @@ class Presence:
         result: Bools = (at != ABSENT_NS) & (now_ns - at > patience_ns)
         if result.any() and not self.watermark.stands(now_ns, _STANDS_TIMES * limit_ns):
             result &= self.watermark.progress_ns - t["progress_ns"] > patience_ns - _COARSE_NS
+        still_late = (t["trouble_ns"] != ABSENT_NS) & (now_ns - t["trouble_ns"] <= limit_ns)
+        result |= t["stale"] & still_late & (self.reached_ns(now_ns) - t["reported_ns"] > limit_ns)
+        t["stale"][:] = result
         return result
 
     def reached_ns(self, now_ns: int) -> int:

@@ -31,7 +31,7 @@ LATE_NS: Final = 10 * NS_PER_S
 """Windows must pass, queues drain and routes come back before a finding can see that its fault is over."""
 LOOK_BACK_NS: Final = {"link-flap": 3600 * NS_PER_S, "port-errors": 40 * NS_PER_S}
 """A flap is the count of an hour, and a port's errors stand until it has been quiet for half a minute."""
-COMES_AND_GOES: Final = frozenset({"flap", "bursts", "clock-step"})
+COMES_AND_GOES: Final = frozenset({"flap", "link-flap", "bursts", "clock-step"})
 """Their findings may be resolved before they end."""
 SYMPTOM: Final = "symptom of "
 """Begins the detail of a finding that was put under its root."""

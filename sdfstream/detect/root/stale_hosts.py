@@ -13,7 +13,7 @@ from sdfstream.detect.liveness import Sightings
 from sdfstream.detect.presence import Presence
 from sdfstream.detect.sessions import Sessions
 from sdfstream.records.finding import Evidence, Subject
-from sdfstream.records.units import NS_PER_MS, NS_PER_S
+from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
 
 Bools = npt.NDArray[np.bool_]
 
@@ -36,7 +36,7 @@ class StaleHosts:
         watched = ~np.append(stale, True)[src_host]
         detections = []
         for number in np.flatnonzero(stale).tolist():
-            received_ns = int(self.presence.hosts["received_at_ns"][number])
+            received_ns = self._newest_ns(number, now_ns)
             to_it = watched & (dst_host == number)
             answered = to_it & (seen.good_round_ns > received_ns + NS_PER_S)
             dead = bool((to_it & seen.silent).any() and not answered.any())
@@ -45,6 +45,12 @@ class StaleHosts:
                 self._detection(kind, self.sessions.hosts.list[number], received_ns, 0.95, now_ns, int(to_it.sum()))
             )
         return detections
+
+    def _newest_ns(self, host: int, now_ns: int) -> int:
+        """Of when the newest is that is known of a host: its last message, or what it told of if it is heard again."""
+        received_ns, reported_ns = (int(self.presence.hosts[one][host]) for one in ("received_at_ns", "reported_ns"))
+        received = now_ns - received_ns <= int(self.config.agent_stale_s * NS_PER_S)
+        return min(received_ns, reported_ns) if received and reported_ns != ABSENT_NS else received_ns
 
     def _detection(
         self, kind: str, host: str, received_ns: int, confidence: float, now_ns: int, paths: int = 0

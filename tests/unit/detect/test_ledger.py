@@ -139,6 +139,28 @@ def test_damped_findings_are_resolved_in_the_end_and_memory_is_bounded() -> None
     assert ledger.counters.get("shed", "findings-full") > 0
 
 
+def test_what_came_back_once_is_watched_for_longer_than_it_stayed_away() -> None:
+    ledger = make()
+    outage, well = [True] * 30, [False] * 90
+    said = life(ledger, [*(outage + well) * 4, *[False] * 200])
+    opened = [t for t, f in said if f["status"] == "open"]
+    resolved = [t for t, f in said if f["status"] == "resolved"]
+    assert opened == [0.3, 12.3]  # the second finding has the third outage and the fourth
+    assert len(resolved) == 2
+    assert 13 <= resolved[1] - (3 * 12 + 2.9) <= 14  # nine seconds and half as much
+    assert {e["what"]: e["value"] for e in said[-1][1]["evidence"]}["outages"] == 4
+
+
+def test_a_ledger_of_a_release_before_knows_how_often_alone() -> None:
+    ledger = make()
+    life(ledger, [True] * 20 + [False] * 20)
+    state = ledger.snapshot()
+    state["outages"] = [[key, outages["times"]] for key, outages in state["outages"]]
+    revived = make()
+    revived.restore(state)
+    assert life(revived, [True] * 20)[0][1]["evidence"][-1]["value"] == 2
+
+
 def test_sources_do_not_resolve_each_others_findings() -> None:
     ledger = make()
     life(ledger, [True] * 5)
