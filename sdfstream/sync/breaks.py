@@ -82,6 +82,7 @@ def _decide(t: Table, i: Int64s, half: Float64s, v: Prior, c: SyncConfig) -> Bre
         "reported_var_ns2",
         "disagreement_ns2",
         "bias_ns",
+        "bias_var_ns2",
         "assessed_ticks",
     ):
         t[name][step] = 0.0

@@ -121,6 +121,7 @@ def residuals(t: Table, line: Float64s, usual_ns2: Float64s | float, calm: Bools
     t["assessed_ticks"] += known
     gain = np.maximum(1.0 / np.maximum(t["assessed_ticks"], 1.0), _BIAS_GAIN)
     t["bias_ns"] += np.where(known, gain * (residual_ns - t["bias_ns"]), 0.0)
+    t["bias_var_ns2"] += np.where(known, gain * (own - t["bias_var_ns2"]), 0.0)
     # a session whose floor is being broken does not know where it stands
     sound = t["breached_blocks"] == 0
     weight = np.where(asked, 1.0 / (1.0 + square / (_SURPRISE * (own + usual_ns2 + 1.0))), 1.0)
@@ -180,7 +181,8 @@ def reduce(
 
 
 def _lasting(t: Table, usual_ns2: float, c: SyncConfig) -> Bools:
-    """Which sessions lastingly disagree with the mesh."""
+    """Which sessions lastingly disagree with the mesh, by more than they were sure of while they did."""
+    var_ns2 = np.maximum(t["offset_var_ns2"], t["bias_var_ns2"])
     lasting = (t["assessed_ticks"] >= 1.0 / _BIAS_GAIN) & (np.abs(t["bias_ns"]) > c.faulty_ns)
-    result: Bools = lasting & (t["bias_ns"] ** 2 > _NOISE * (t["offset_var_ns2"] + usual_ns2))
+    result: Bools = lasting & (t["bias_ns"] ** 2 > _NOISE * (var_ns2 + usual_ns2))
     return result

@@ -56,6 +56,7 @@ def session_table() -> Table:
             # agreement with the mesh (`reduce`)
             "disagreement_ns2": np.float64(0.0),
             "bias_ns": np.float64(0.0),
+            "bias_var_ns2": np.float64(0.0),
             "assessed_ticks": np.float64(0.0),
         },
         {
@@ -109,6 +110,7 @@ def start(t: Table, i: Int64s, first: FirstBlock, skew_limit_ppb: float) -> None
         "assessed_ticks",
         "disagreement_ns2",
         "bias_ns",
+        "bias_var_ns2",
     ):
         t[name][i] = 0
     t["quiet"][i] = False

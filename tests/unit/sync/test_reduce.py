@@ -123,6 +123,22 @@ def test_lasting_disagreement_is_remembered_and_a_jumps_wake_is_not() -> None:
     assert reduced(t).disagreeing.tolist() == [1.0]
 
 
+def test_what_disagreed_while_it_was_unsure_accuses_nobody_once_it_is_sure() -> None:
+    """A queue of 15 s in one direction: wide bounds that hold, and a bias that takes seconds to be forgotten."""
+    asked = np.ones(1, dtype=bool)
+    t = sessions([0], [1], offset_ns=20_000.0, offset_var_ns2=20_000.0**2)
+    for _ in range(150):
+        residuals(t, np.zeros(1), 0.0, asked, asked)
+    t["offset_ns"][:], t["offset_var_ns2"][:] = 0.0, 100.0**2
+    for _ in range(100):
+        residuals(t, np.zeros(1), 0.0, asked, asked)
+        assert reduced(t).disagreeing.tolist() == [0.0]
+    t["offset_ns"][:] = 20_000.0
+    for _ in range(60):
+        residuals(t, np.zeros(1), 0.0, asked, asked)
+    assert reduced(t).disagreeing.tolist() == [1.0]
+
+
 @pytest.mark.parametrize(("off", "dd", "bad"), [(900.0, 1.0, 0), (2_000.0, 1.0, 1), (2_000.0, 1e6, 0)])
 def test_bad_is_what_is_large_and_beyond_noise(off: float, dd: float, bad: int) -> None:
     """At least `faulty_ns` = 1 µs, and six of its own standard deviations."""
