@@ -94,7 +94,7 @@ class Engines:
         self.miscabled = MiscablingDetector()
         self.gaps = Gaps(self.runs, self.liveness, self.cabling)
         self.flaps = FlapDetector(self.config, self.gaps.closed)
-        self.transients = TransientDetector(self.flaps, self.sessions)
+        self.transients = TransientDetector(self.flaps)
         self.ports = PortDetector(self.config)
         self.completeness = RowCompleteness()
         self.producers = ProducerDetector()

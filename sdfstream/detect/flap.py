@@ -25,7 +25,8 @@ import numpy as np
 import pyarrow as pa
 
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.detections import SOUND, Detection
+from sdfstream.detect.detections import SOUND, Detection, symptom
+from sdfstream.detect.inferred.hidden import evidence_of
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.runs import Gap
 from sdfstream.numeric.damping import Damping
@@ -68,6 +69,14 @@ class _PortDowns:
     """[bus time, downs] each."""
 
 
+@dataclass(slots=True)
+class _Placed:
+    """By what an inferred link is known, which no map names: NICs on its switch, and paths that its last outage hit."""
+
+    nics: tuple[str, ...]
+    paths: tuple[str, ...]
+
+
 class FlapDetector:
     """Outages per subject (``nic h03/r1``, ``link l0--s1``, ``switch s1``) and downs per port."""
 
@@ -80,6 +89,8 @@ class FlapDetector:
         self._outages: dict[str, deque[Outage]] = {}
         self._ports: dict[str, _PortDowns] = {}
         self._damping: dict[str, Damping] = {}
+        self._placed: dict[str, _Placed] = {}
+        """Of inferred links."""
 
     def take_ports(self, batch: pa.RecordBatch, at_ns: int) -> list[str]:
         """Take ``carrier_changes``, ``link_downed`` and state of a port message; the NICs that went down since."""
@@ -157,6 +168,8 @@ class FlapDetector:
         self.gaps = self._closed(now)
         for gap in self.gaps:
             self.pulse(gap.subject, gap.down_ns, gap.up_ns)
+            if gap.found.beside:
+                self._placed[f"{gap.subject.type} {gap.subject.id}"] = _Placed(gap.found.beside, gap.paths)
         silent = [d for d in now.silence.detections if d.kind not in SOUND]
         down = {d.subject: d.since_ns for d in silent if now.findings.is_open(d.kind, d.subject)}
         down = {s: since_ns for s, since_ns in down.items() if s.type in ("nic", "host", "link", "switch")}
@@ -181,6 +194,7 @@ class FlapDetector:
                 outages.popleft()
             if not outages:
                 del self._outages[key]
+                self._placed.pop(key, None)
         for port in self._ports.values():
             for downs in (port.by_carrier, port.by_downed):
                 while downs and downs[0][0] < after_ns:
@@ -205,6 +219,7 @@ class FlapDetector:
         if not fired:
             return None
         starts = [o.down_ns for o in outages] + [at for at, _ in (*port.by_carrier, *port.by_downed)]
+        placed = self._placed.get(key, _Placed((), ()))
         penalty = self._damping.get(key, Damping()).penalty_at(now_ns)
         evidence = (
             Evidence("flaps", float(count), "1", name, float(self.config.flap_count)),
@@ -212,6 +227,7 @@ class FlapDetector:
             Evidence("longest-outage", round(longest_s, 2), "s", name, self.config.flap_longest_s),
             Evidence("outage-total", round(total_s, 2), "s", name, self.config.flap_total_s),
             Evidence("damping-penalty-above-1600", float(penalty > 1600), "1", name, 0.0),
+            *evidence_of(placed.nics),
         )
         return Detection(
             "link-flap",
@@ -222,6 +238,7 @@ class FlapDetector:
             evidence,
             severity="urgent",
             suspects=((name, 1.0),),
+            symptoms=tuple(symptom("path-down", Subject("path", path), min(starts)) for path in placed.paths),
             detail="; ".join(fired),
         )
 
@@ -251,6 +268,7 @@ class FlapDetector:
             "outages": [[key, [asdict(o) for o in outages]] for key, outages in self._outages.items()],
             "ports": [[nic, saved] for nic, saved in ports.items()],
             "damping": [[key, asdict(d)] for key, d in self._damping.items()],
+            "placed": [[key, list(p.nics), list(p.paths)] for key, p in self._placed.items()],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -264,6 +282,8 @@ class FlapDetector:
             port.by_carrier.extend(by_carrier)
             port.by_downed.extend(by_downed)
         self._damping = {key: Damping(**d) for key, d in state["damping"]}
+        placed = state.get("placed", ())  # a release before had none
+        self._placed = {key: _Placed(tuple(nics), tuple(paths)) for key, nics, paths in placed}
 
 
 def _rise(before: int, now: float) -> int:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, revived, symptom
-from sdfstream.detect.gray.behind import lossy_link_behind
+from sdfstream.detect.gray.behind import links_instead, paths_instead
 from sdfstream.detect.gray.known import KnownLosses, Look, LossCounts, onset, scattered
 from sdfstream.detect.gray.lossy import ALIKE, UNLIKE, LossySubject, exposure, unlikeness
 from sdfstream.detect.inferred.hidden import evidence_of
@@ -180,10 +180,13 @@ class LossDetector:
         k, n = counts.events[used].astype(float), counts.probes[used].astype(float)
         ids = frozenset(s.id for s in self.standing)
         found = locate(self.cabling, Observations.of(used, "both", k, n), noise=normal, incumbents=ids, most=12)
-        new = {x.subject: x for x in found if x.subject not in self.standing}
         for x in found:
             if x.subject in self.standing:
                 self.standing[x.subject].heed(x, whole=look is _LONG)
+        standing = np.array(list(exposures.values())).reshape(len(exposures), counts.probes.size)
+        apart = normal + fit_shares(k, n, standing[:, used], normal)[0] @ standing
+        new = links_instead(self.cabling, [x for x in found if x.subject not in self.standing], counts, apart)
+        new = {s: x for s, x in new.items() if s not in self.standing}
         pool = {s: exposures[s] for s in self.standing}
         pool |= {s: exposure(self.cabling, x, self.runs.sessions.count) for s, x in new.items()}
         if not new:
@@ -229,10 +232,6 @@ class LossDetector:
         self, location: Location, a: Floats, look: Look, counts: LossCounts, seen: KnownLosses, others: Floats
     ) -> LossySubject | None:
         """The element, unless what was located is one burst, too little, or not yet clear."""
-        if location.subject.type == "nic":
-            link = lossy_link_behind(self.cabling, location.subject.id, counts, others)
-            if link is not None:
-                return self._evaluate(link, exposure(self.cabling, link, a.size), look, counts, seen, others)
         slots = np.flatnonzero((a > 0.99) & (counts.probes > 0))
         if not slots.size:
             slots = np.unique(location.slots)
@@ -255,7 +254,11 @@ class LossDetector:
             sums = ((c.events[slots], c.probes[slots], others[slots]) for c in every)
             unlike = max(unlikeness(*one, in_whole=nic) for one in sums)
             if unlike > UNLIKE:
-                location = self._some_path(location, slots, counts.events)
+                rest = slots[(counts.events[slots] > 0) & ~self._beside_standing(slots)]
+                if not rest.size:
+                    return None
+                ids = frozenset(s.id for s in self.standing)
+                location = paths_instead(self.cabling, location, rest, counts.events, ids)
             elif unlike > ALIKE:
                 return None  # not yet clear whether the element or something behind it loses
         first = onset(course)
@@ -266,10 +269,17 @@ class LossDetector:
         return LossySubject(location, course.start_ns(first))
 
     def _beside_standing(self, slots: Ints) -> Bools:
-        """Which sessions cross a cable that stands, in whichever direction: what they lose may be its."""
+        """Which sessions cross a cable that stands, in whichever direction: what they lose may be its.
+
+        Of an inferred link, whose paths are known by their losses alone: which begin or end at its switch, not both.
+        """
         result = np.zeros(slots.size, np.bool_)
+        nics, table = self.cabling.sessions.nics, self.cabling.sessions.table
         for subject, lossy in self.standing.items():
-            if subject.type != "path":
+            if lossy.location.beside:
+                near = [nics.find(name) for name in lossy.location.beside]
+                result |= np.isin(table["src"][slots], near) != np.isin(table["dst"][slots], near)
+            elif subject.type != "path":
                 result |= np.isin(self.cabling.element[slots], self._both_directions(lossy)).any(axis=(1, 2))
         return result
 
@@ -277,18 +287,6 @@ class LossDetector:
         """The blamed elements of a cable, and those of its other direction."""
         named = lossy.location.directions
         return self.cabling.numbers([d for one in named for d in (one, "->".join(reversed(one.split("->"))))])
-
-    def _some_path(self, location: Location, slots: Ints, events: Ints) -> Location:
-        """The paths that lose, reported under the worst of them: not the element loses but something behind it."""
-        lossy = slots[events[slots] > 1]
-        lossy = lossy if lossy.size else slots[events[slots] > 0]
-        names = {str(self.cabling.sessions.path_id(s, "fwd")): int(events[s]) for s in lossy.tolist()}
-        before = [s.id for s in self.standing if s.id in names]
-        worst = before[0] if before else max(names, key=lambda name: names[name])
-        suspects = [(worst, 0.5), *((name, p / 2) for name, p in location.suspects)]
-        return Location(
-            Subject("path", worst), [worst], False, location.share, lossy, suspects, 0.5, ["both"] * lossy.size
-        )
 
     # -- what stands -----------------------------------------------------------------------------------------------
 

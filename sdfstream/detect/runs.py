@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.detections import MAX_SYMPTOMS
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.liveness import SessionLiveness
 from sdfstream.detect.localise import Location, locate
@@ -203,6 +204,8 @@ class Gap:
     up_ns: int
     found: Location
     """The paths that it hit, and what else it may have been."""
+    paths: tuple[str, ...]
+    """Names of some of them."""
 
 
 class Gaps:
@@ -237,7 +240,7 @@ class Gaps:
         then_ns = np.full(bad.size, first_ns - _BEFORE_NS)
         sick = Observations.of(bad, "both", 8.0, 8.0, then_ns)
         seen = Observations.join([sick, Observations.of(good, "both", 0.0, 8.0)])
-        found = locate(self.cabling, seen, noise=1e-3, least_share=0.9, infer=False)
+        found = locate(self.cabling, seen, noise=1e-3, least_share=0.9)
         gaps = []
         for location in found:
             if location.subject.type == "path" or location.probability < 0.5:
@@ -247,7 +250,9 @@ class Gaps:
             length_ns = int(np.median(lost_ns - began_ns + each_ns))
             timeout_ns = np.minimum(NS_PER_S, 5 * each_ns)  # a lost probe is a row only after this
             up_ns = int((lost_ns - timeout_ns).min())
-            gaps.append(Gap(location.subject, up_ns - length_ns, up_ns, location))
+            some = location.slots[:MAX_SYMPTOMS].tolist()
+            paths = tuple(str(self.cabling.sessions.path_id(slot, "fwd")) for slot in some)
+            gaps.append(Gap(location.subject, up_ns - length_ns, up_ns, location, paths))
         return gaps
 
 

@@ -88,6 +88,26 @@ def test_a_dead_link_is_no_matter_of_size_where_large_packets_are_probed(seed: i
     assert made.false_alarms == []
 
 
+@pytest.mark.parametrize("seed", [81, 82, 83])
+def test_a_lossy_link_is_one_finding_though_both_nics_of_its_leaf_seem_to_lose(seed: int) -> None:
+    """Each NIC explained the other's losses away; what was left were paths, and paths beside the link later on."""
+    made = run(seed, 34.0, {"kind": "gray-loss", "at": 8, "lasts": 20, "share": 0.1})
+    (fact,) = made.faults
+    assert (fact.exact, fact.inferred, fact.cause, fact.findings) == (True, True, True, 1), fact
+    assert fact.delay_s is not None
+    assert fact.delay_s < 4
+    assert made.false_alarms == []
+
+
+@pytest.mark.parametrize("seed", [81, 82])
+def test_a_link_that_is_down_for_a_moment_again_and_again_flaps(seed: int) -> None:
+    made = run(seed, 28.0, {"kind": "link-flap", "at": 8, "lasts": 19, "every_s": 2, "up_s": 0.3})
+    (fact,) = made.faults
+    assert fact.reported == (f"link-flap link {fact.target}",), fact
+    assert (fact.exact, fact.inferred, fact.cause) == (True, True, True), fact
+    assert made.false_alarms == []
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_nic_is_still_a_nic(seed: int) -> None:
     made = run(seed, 16.0, {"kind": "nic-down", "at": 8, "lasts": 6})

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.detections import Detection, symptom
 from sdfstream.detect.flap import FlapDetector
+from sdfstream.detect.inferred.hidden import evidence_of
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.runs import Gap
-from sdfstream.detect.sessions import Sessions
 from sdfstream.records.finding import Evidence, Subject
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
@@ -23,8 +23,8 @@ _KINDS = {"nic": "nic-down", "host": "nic-down", "link": "link-down", "switch": 
 class TransientDetector:
     """Findings of the gaps that closed at this instant; the flap detector, which is asked before, has located them."""
 
-    def __init__(self, flaps: FlapDetector, sessions: Sessions) -> None:
-        self.flaps, self.sessions = flaps, sessions
+    def __init__(self, flaps: FlapDetector) -> None:
+        self.flaps = flaps
         self._reported: dict[str, int] = {}
         """End of the last gap told of each subject, bus time."""
 
@@ -44,7 +44,6 @@ class TransientDetector:
 
     def _detection(self, gap: Gap) -> Detection:
         where = " ".join(gap.found.directions)
-        paths = [self.sessions.path_id(slot, "fwd") for slot in gap.found.slots[:MAX_SYMPTOMS].tolist()]
         lasted_ms = (gap.up_ns - gap.down_ns) / NS_PER_MS
         return Detection(
             _KINDS[gap.subject.type],
@@ -55,10 +54,11 @@ class TransientDetector:
             (
                 Evidence("silent-for", round(lasted_ms), "ms", where, 0.0),
                 Evidence("silent-paths", float(gap.found.slots.size), "paths", where, 0.0),
+                *evidence_of(gap.found.beside),
             ),
             severity="info",
             suspects=tuple(gap.found.suspects),
-            symptoms=tuple(symptom("path-down", Subject("path", str(path)), gap.down_ns) for path in paths),
+            symptoms=tuple(symptom("path-down", Subject("path", path), gap.down_ns) for path in gap.paths),
             detail=f"was silent for {lasted_ms:.0f} ms, and works again: {where}",
             directions=tuple(gap.found.directions),
             direction_known=gap.found.direction_known,
