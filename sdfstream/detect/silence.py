@@ -28,6 +28,7 @@ from sdfstream.detect.detections import MAX_SYMPTOMS, SOUND, Detection, symptom
 from sdfstream.detect.gray import black_holes
 from sdfstream.detect.gray.black_holes import with_black_holes
 from sdfstream.detect.inferred.hidden import evidence_of
+from sdfstream.detect.inferred.leaves import whole_leaves
 from sdfstream.detect.liveness import SessionLiveness, Sightings
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.presence import Presence
@@ -158,6 +159,7 @@ class SilenceDetector:
         locations = self._locate(seen, rest, quiet & ~bad, now_ns) if rest.any() else []
         holes, locations = [x for x in locations if x.alive], [x for x in locations if not x.alive]
         self.blamed = frozenset(x.subject.id for x in locations)
+        locations = whole_leaves(self.cabling, locations, seen.since_ns)
         recovering = frozenset(x.subject for x in locations if came_back(self.cabling, x, seen))
         locations = self._without_aftermath(locations, now_ns)
         hold_ns = 2 * int(self.config.hold_s * NS_PER_S)

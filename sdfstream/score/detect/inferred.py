@@ -4,7 +4,7 @@ Where neither cabling nor traces are known a finding may name a link of the swit
 beyond (``~leaf(h00:r0)``, ``~core``), by the NICs and by the paths that cross it. It singles out an element
 
 - if the NICs that it lists (evidence ``nics-on-switch``) are all the NICs of one leaf, no other among them,
-- and if just one link of that leaf is crossed by every path that it lists; of a switch: just one that is no leaf.
+- and if just one link of that leaf is crossed by every path that it lists; of one beyond: just one that is no leaf.
 
 Then its subject, direction and suspects are read as that element, right or wrong. One trace of any path that it lists
 shows the same to an operator. Otherwise they are no place, and the finding is judged by its invented name.
@@ -13,7 +13,7 @@ shows the same to an operator. Otherwise they are no place, and the finding is j
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from sdfstream.score.location import ends
@@ -42,22 +42,33 @@ def in_truth(statement: Data, leaves: Mapping[str, str], routes: Mapping[str, It
         ``src>dst:port`` to the directions ``a->b`` that a path crosses, there and back.
     """
     crossed = [frozenset(routes[key]) for key in _paths(statement) if key in routes]
-    if not crossed or not is_inferred(statement):
+    if not is_inferred(statement):
+        return statement
+    members = {nic for e in statement["evidence"] if e["what"] == MEMBERS for nic in str(e["where"]).split()}
+    if members and statement["subject"]["type"] == "switch":
+        name = _leaf_of(members, leaves)
+        return statement if name is None else _renamed(statement, {str(statement["subject"]["id"]): name})
+    if not crossed:
         return statement
     if statement["subject"]["type"] == "switch":
         nodes = frozenset.intersection(*(frozenset().union(*map(ends, one)) for one in crossed))
         beyond = {end for end in nodes if "/" not in end} - set(leaves.values())
         return _renamed(statement, {"~core": beyond.pop()}) if len(beyond) == 1 else statement
     cables = frozenset.intersection(*(frozenset(map(ends, one)) for one in crossed))
-    members = {nic for e in statement["evidence"] if e["what"] == MEMBERS for nic in str(e["where"]).split()}
-    leaf = {leaves.get(nic) for nic in members}
-    name = leaf.pop() if len(leaf) == 1 else None
-    if name is None or members != {nic for nic, on in leaves.items() if on == name}:
+    name = _leaf_of(members, leaves)
+    if name is None:
         return statement
     far = [next(iter(cable - {name})) for cable in cables if name in cable]
     far = [end for end in far if "/" not in end]
     inferred = next(one for one in _INFERRED.findall(str(statement["subject"]["id"])) if one != "~core")
     return _renamed(statement, {inferred: name, "~core": far[0]}) if len(far) == 1 else statement
+
+
+def _leaf_of(members: Collection[str], leaves: Mapping[str, str]) -> str | None:
+    """The leaf all of whose NICs these are; None: they are of several, or others share it."""
+    leaf = {leaves.get(nic) for nic in members}
+    name = leaf.pop() if len(leaf) == 1 else None
+    return None if name is None or set(members) != {nic for nic, on in leaves.items() if on == name} else name
 
 
 def _paths(statement: Data) -> list[str]:
