@@ -14,6 +14,7 @@ import pyarrow as pa
 from sdfstream.records.field import NAME as NAME
 from sdfstream.records.field import column as _column
 from sdfstream.records.hop_columns import HOP_COLUMNS
+from sdfstream.records.probe_columns import PROBE_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,40 +58,12 @@ def is_schema_of(schema: str, topic: str) -> bool:
     return schema.startswith(topic) and (not minor or (minor[0] == "." and minor[1:].isdecimal() and len(minor) <= 6))
 
 
-_kind_doc = "0 user space, 1 kernel, 2 NIC hardware, 255 none"
 PROBE: Final = Topic(
     "sdf.raw.probe.v1",
     "One row per probe exchange, answered or timed out. Rows of transport host are none of a path: they compare a "
     "NIC's hardware clock (t2 = t3) with its host's system clock (t1 before, t4 after); src and dst are the NIC.",
     key="the agent's host",
-    columns=pa.schema(
-        [
-            _column("src", NAME, "NIC id of the Session-Sender"),
-            _column("dst", NAME, "NIC id of the Session-Reflector"),
-            _column("clock_src", NAME, "clock that made t1 and t4"),
-            _column("clock_dst", NAME, "clock that made t2 and t3"),
-            _column("transport", NAME, "udp, rocev2, ib"),
-            _column("path", pa.uint32(), "path selector (UDP source port)"),
-            _column("seq", pa.uint32(), "sequence number"),
-            _column("t1_ns", pa.int64(), "probe leaves the sender", unit="ns since epoch, clock_src"),
-            _column("t2_ns", pa.int64(), "arrives at the reflector", unit="ns since epoch, clock_dst", null=True),
-            _column("t3_ns", pa.int64(), "leaves the reflector", unit="ns since epoch, clock_dst", null=True),
-            _column("t4_ns", pa.int64(), "answer arrives", unit="ns since epoch, clock_src", null=True),
-            *(_column(f"t{i}_kind", pa.uint8(), _kind_doc) for i in (1, 2, 3, 4)),
-            _column("dscp_sent", pa.uint8(), "DSCP as sent"),
-            _column("ecn_sent", pa.uint8(), "ECN as sent: 0 Not-ECT, 1 ECT(1), 2 ECT(0), 3 CE"),
-            _column("dscp_fwd", pa.uint8(), "DSCP on arrival at the reflector", null=True),
-            _column("ecn_fwd", pa.uint8(), "ECN on arrival at the reflector", null=True),
-            _column("dscp_rev", pa.uint8(), "DSCP on arrival at the sender", null=True),
-            _column("ecn_rev", pa.uint8(), "ECN on arrival at the sender", null=True),
-            _column("size_bytes", pa.uint16(), "IP packet size", unit="bytes"),
-            _column("ttl_fwd", pa.uint8(), "TTL or hop limit on arrival at the reflector", null=True),
-            _column("ttl_rev", pa.uint8(), "TTL or hop limit on arrival at the sender", null=True),
-            _column("tx_host_ns", pa.int32(), "delay inside the sending host: kernel − user", unit="ns", null=True),
-            _column("rx_host_ns", pa.int32(), "delay inside the receiving host: user − kernel", unit="ns", null=True),
-            _column("plane", NAME, "backend, frontend, …", null=True),
-        ]
-    ),
+    columns=PROBE_COLUMNS,
 )
 
 _count = "since the counter was last reset"

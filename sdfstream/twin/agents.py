@@ -126,6 +126,7 @@ class Agents:
         figures = {
             "path": s.port[e.session],
             "seq": e.seq,
+            "seq_rev": e.seq_rev,
             "t1_ns": e.t1 + own_ns,
             "t2_ns": e.t2 + far_ns,
             "t3_ns": e.t3 + far_ns,

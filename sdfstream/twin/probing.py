@@ -51,6 +51,8 @@ class ExchangeBlock:
     rewritten_fwd: Bools
     """The probe arrived with DSCP 0 instead of its own."""
     rewritten_rev: Bools
+    seq_rev: Int64s
+    """The reflector's own number of its answer, which may have been lost; of no meaning where none `arrived`."""
 
     def take(self, rows: Any) -> ExchangeBlock:
         """Some of them."""
@@ -141,6 +143,8 @@ class Prober:
         self.sessions, self.rng = sessions, rng
         self.phase_ns = phase_ns[sessions.src_host]
         self.loss_each = 1 - np.sqrt(1 - sessions.spec.loss)
+        self._reflected = np.zeros(len(sessions), np.int64)
+        """How many answers each session's reflector has numbered, those that were lost on the way back among them."""
 
     def block(
         self, begin_ns: int, end_ns: int, cells: Sequence[Cell], first_cell: int, busy: Bools, down: Bools
@@ -169,7 +173,20 @@ class Prober:
         t2 = t1 + d_f.astype(np.int64)
         t3 = t2 + turn
         t4, ok = t3 + d_r.astype(np.int64), ok_f & ok_r
-        return ExchangeBlock(session, seq, t1, t2, t3, t4, ok_f, ok, ce_f, ce_r, zero_f, zero_r)
+        numbers = self._numbered(session, ok_f, down)
+        return ExchangeBlock(session, seq, t1, t2, t3, t4, ok_f, ok, ce_f, ce_r, zero_f, zero_r, numbers)
+
+    def _numbered(self, session: Int64s, arrived: Bools, down: Bools) -> Int64s:
+        """(n,) numbers of the answers as a stateful reflector counts them, session by session in order of sending.
+
+        A host that is down knows nothing of its sessions afterwards: their answers are numbered from 0 again.
+        """
+        self._reflected[down[self.sessions.dst_host]] = 0
+        came = np.bincount(session[arrived], minlength=len(self.sessions))
+        before = self._reflected - (np.cumsum(came) - came)
+        self._reflected += came
+        numbers: Int64s = np.cumsum(arrived) - arrived + before[session]
+        return numbers
 
     def _starve(self, session: Int64s, busy: Bools, d_f: Float32s, d_r: Float32s) -> tuple[Float32s, Float32s, Int64s]:
         n, s = session.size, self.sessions

@@ -26,7 +26,8 @@ def probe_batch(
         src, dst, clock_src, clock_dst, transport: name columns.
     rows : mapping of (n,) arrays
         path, seq, t1_ns..t4_ns (each on its end's clock), dscp_sent, dscp_fwd, dscp_rev, ce_fwd, ce_rev. What is not
-        known of an unanswered probe is left out here. size_bytes where not all are `PROBE_BYTES`.
+        known of an unanswered probe is left out here. size_bytes where not all are `PROBE_BYTES`; seq_rev where it is
+        known.
     answered : (n,) bool
     """
     n = answered.size
@@ -36,6 +37,9 @@ def probe_batch(
     def seen(values: Any) -> Any:
         plain = np.asarray(values).astype(np.uint8)
         return plain if every else columns.nullable(plain, answered, pa.uint8())
+
+    def number(values: Any) -> Any:
+        return columns.nullable(np.asarray(values).astype(np.uint32), answered, pa.uint32())
 
     def instant(values: Any) -> Any:
         return values if every else np.where(answered, values, ABSENT_NS)
@@ -58,6 +62,7 @@ def probe_batch(
             "ecn_rev": seen(Ecn.ECT0 + np.asarray(rows["ce_rev"], np.uint8)),
             "size_bytes": np.full(n, rows.get("size_bytes", PROBE_BYTES), np.uint16),
             **({} if plane is None else {"plane": plane}),
+            **({"seq_rev": number(rows["seq_rev"])} if "seq_rev" in rows else {}),
         },
     )
 

@@ -21,7 +21,7 @@ from sdfstream.archive.failures import EngineError
 from sdfstream.archive.http.server_io import SqlFront
 from sdfstream.archive.migrate_io import migrate, migrations
 from sdfstream.archive.migration import guard
-from sdfstream.archive.rows import bulk_rows
+from sdfstream.archive.rows import bulk_rows, cast_columns
 from sdfstream.errors import ArchiveError
 from sdfstream.records.topics import CLOCK, OWD, PROBE
 from tests.fixtures.archive import bulk, message
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 def _as_then(rows: pa.Table, batch: pa.RecordBatch) -> pa.Table:
     """Rows of raw_probe as they were inserted before migration 0007."""
     t1 = batch.column("t1_ns")
-    kept = {name: rows.column(name) for name in rows.column_names if name not in packing.PROBE_COLUMNS}
+    kept = {name: rows.column(name) for name in rows.column_names if name not in (*packing.PROBE_COLUMNS, "seq_rev")}
     kept |= {"t1": t1.cast(tables.INSTANT), "tx_host_ns": batch["tx_host_ns"], "rx_host_ns": batch["rx_host_ns"]}
     return pa.table(kept | {f"t{i}1_ns": pc.subtract(batch[f"t{i}_ns"], t1) for i in (2, 3, 4)})
 
@@ -43,10 +43,12 @@ def _fill(engine: Engine, version: int, seed: int = 1) -> dict[str, pa.RecordBat
     """Rows of three topics, inserted as an sdfstream of that time did."""
     rng = np.random.default_rng(seed)
     sent = {topic.name: bulk(topic, 200, rng) for topic in (PROBE, CLOCK, OWD)}
+    if version < 18:
+        sent[PROBE.name] = cast_columns(sent[PROBE.name].drop_columns(["seq_rev"]), PROBE.columns)
     for topic in (PROBE, CLOCK, OWD):
         rows = bulk_rows(topic, [message(topic, sent[topic.name], seed)], "then").table
-        if topic is PROBE and version < 7:
-            rows = _as_then(rows, sent[topic.name])
+        if topic is PROBE and version < 18:
+            rows = _as_then(rows, sent[topic.name]) if version < 7 else rows.drop_columns(["seq_rev"])
         engine.insert(tables.table_of(topic.name), rows, f"{topic.name}/{seed}")
     return sent
 
@@ -147,7 +149,7 @@ def test_a_migration_cut_short_once_is_taken_up_again(archive_of: Callable[[int]
         sent = _fill(engine, 6)
         migrate(engine, migrations()[: version - 1])
         _run(engine, migrations()[version - 1].statements[:k])
-        migrate(engine, migrations()[:8])
+        migrate(engine)
         _check(engine, sent)
 
 

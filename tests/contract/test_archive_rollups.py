@@ -18,9 +18,10 @@ from sdfstream.archive.retention import Retention
 from sdfstream.archive.rows import bulk_rows
 from sdfstream.archive.target import Folder
 from sdfstream.archive.upkeep.passes_io import Upkeep, UpkeepThread
+from sdfstream.records import columns
 from sdfstream.records.message import Message
 from sdfstream.records.topics import CLOCK, FINDING, OWD, PROBE
-from sdfstream.records.units import NS_PER_S
+from sdfstream.records.units import ABSENT_NS, NS_PER_S
 from tests.fixtures.archive import EPOCH_NS, FINDING_DATA, bulk, event, message
 from tests.fixtures.archive_load import probe_messages
 from tests.fixtures.archive_windows import START_NS, windows
@@ -220,11 +221,20 @@ def _finding(subject: tuple[str, str], said_ns: int, **given: Any) -> Message:
     return event(FINDING, data, said_ns % 1000, bus_at_ns=said_ns)
 
 
+def _numbered(m):
+    """As of reflectors that every seventh probe never reached."""
+    at = m.body.schema.get_field_index("seq_rev")
+    seq = columns.values(m.body, "seq")
+    answered = columns.instants(m.body, "t4_ns") != ABSENT_NS
+    numbers = columns.nullable(seq - seq // 7, answered, pa.uint32())
+    return replace(m, body=m.body.set_column(at, PROBE.columns.field(at), numbers))
+
+
 def _fill(engine: Engine, findings: list[Message]) -> list[Message]:
     """A minute and a half of probes of one host's hundred paths, and findings."""
     from sdfstream.archive.insert_io import build_rows
 
-    probes = list(probe_messages(160_000, rounds=16, senders=1))
+    probes = [_numbered(m) for m in probe_messages(160_000, rounds=16, senders=1)]
     engine.insert("raw_probe", bulk_rows(PROBE, probes, "t").table, "probes")
     if findings:
         engine.insert("event_finding", build_rows(FINDING, findings, "t").table, "findings")
@@ -254,12 +264,13 @@ def test_rows_around_a_finding_stay_when_the_others_are_gone(engine: Engine) -> 
     assert engine.rows("SELECT finding, status, subject, left_out, probes FROM v_kept") == [
         ("f1", "open", "nic h00/r3", 0, wanted)
     ]
-    sums = "SELECT count(), sum(rtt_ns), sum(t4_ns), sum(rx_host_ns), countIf(lost) FROM"
-    names = "(SELECT rtt_ns, t4_ns, rx_host_ns, t41_ns IS NULL AS lost FROM raw_probe{} WHERE {} AND "
+    sums = "SELECT count(), sum(rtt_ns), sum(t4_ns), sum(rx_host_ns), sum(seq_rev), countIf(lost) FROM"
+    names = "(SELECT rtt_ns, t4_ns, rx_host_ns, seq_rev, t41_ns IS NULL AS lost FROM raw_probe{} WHERE {} AND "
     between = (
         "bus_at >= fromUnixTimestamp64Nano({a:Int64}, 'UTC') AND bus_at < fromUnixTimestamp64Nano({b:Int64}, 'UTC'))"
     )
     exact = engine.rows(sums + names.format("", mine) + between, span)
+    assert exact[0][4] > 0
     engine.command("TRUNCATE TABLE raw_probe")
     assert engine.rows(sums + names.format("_kept", mine) + between, span) == exact, "to the bit"
 

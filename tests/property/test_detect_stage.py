@@ -23,6 +23,7 @@ from sdfstream.detect.stage import DetectStage
 from sdfstream.errors import FormatError
 from sdfstream.numeric.codec import VERSION, dump, load
 from sdfstream.records.message import Event, Message
+from sdfstream.records.probe_columns import PROBE_COLUMNS
 from sdfstream.records.topics import LIVENESS, OWD, PORT, PROBE, TOPICS, TOPOLOGY
 from sdfstream.records.units import NS_PER_MS, TICK_NS
 from tests.fixtures.leafspine import EPOCH, Fabric, Fault, Shape
@@ -86,6 +87,20 @@ def test_two_runs_are_equal() -> None:
 def test_cutting_the_stream_into_calls_anywhere_changes_nothing(seed: int) -> None:
     joined = calls(stream(), np.random.default_rng(seed))
     assert said(DetectStage(DetectConfig(flap_count=3)), joined) == expected()
+
+
+def test_an_absent_column_that_may_be_null_says_what_null_says() -> None:
+    """Rows of agents that do not tell yet how the reflector numbered its answers."""
+
+    def without(message: Message, *, absent: bool) -> Message:
+        if message.topic != PROBE.name or not isinstance(message.body, pa.RecordBatch):
+            return message
+        body = message.body.drop_columns(["seq_rev"])
+        nulls = pa.nulls(body.num_rows, pa.uint32())
+        return replace(message, body=body if absent else body.append_column(PROBE_COLUMNS.field("seq_rev"), nulls))
+
+    told = [said(DetectStage(), calls([without(m, absent=a) for m in stream()])) for a in (False, True)]
+    assert told[0] == told[1] != []
 
 
 def test_one_call_for_everything_changes_nothing() -> None:

@@ -96,8 +96,8 @@ def scope_of(kind: str, name: str) -> tuple[str, dict[str, Any]] | None:
 _BETWEEN: Final = f"bus_at >= {FROM} AND bus_at < {TO}"
 _PLAIN: Final = (
     "src, dst, clock_src, clock_dst, transport, path, seq, t1_kind, t2_kind, t3_kind, t4_kind, dscp_sent, ecn_sent,"
-    " dscp_fwd, ecn_fwd, dscp_rev, ecn_rev, size_bytes, ttl_fwd, ttl_rev, plane, bus_at, bus_seq, bus_key, bus_id,"
-    " boot_id, batch_seq"
+    " dscp_fwd, ecn_fwd, dscp_rev, ecn_rev, size_bytes, ttl_fwd, ttl_rev, plane, seq_rev, bus_at, bus_seq, bus_key,"
+    " bus_id, boot_id, batch_seq"
 )
 _PROBE: Final = f"{', '.join(PROBE_COLUMNS)}, {_PLAIN}"
 _OWD: Final = (

@@ -21,7 +21,7 @@
 
 #include "datagram.h"
 
-#define PE_ABI 1
+#define PE_ABI 2
 
 typedef struct pe pe_t;
 
@@ -87,7 +87,7 @@ typedef struct pe_row {
     uint8_t t1_kind, t2_kind, t3_kind, t4_kind;
     uint8_t ttl_fwd, ttl_rev; /* on arrival; 0: not known */
     uint8_t tos_fwd, tos_rev; /* on arrival; tos_fwd valid with PE_ROW_CLASSED */
-    int32_t lateness_ns;      /* of the probe behind its own instant */
+    uint32_t seq_rev;         /* the reflector's number of its answer; valid with PE_ROW_ANSWERED */
     uint16_t generation;      /* of the path */
     uint16_t flags;
 } pe_row;

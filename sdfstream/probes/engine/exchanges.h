@@ -42,7 +42,6 @@ typedef struct pe_exchange {
     bool classed;
     uint8_t tos_fwd, tos_rev;
     uint8_t ttl_fwd, ttl_rev;
-    int32_t lateness_ns;
 } pe_exchange;
 
 /* The ring of one path. */

@@ -12,7 +12,7 @@ from sdfstream.records.units import ABSENT_NS
 Records = npt.NDArray[np.void]
 """(n,) structured array of one of the layouts below."""
 
-ABI: Final = 1
+ABI: Final = 2
 NONE: Final = 0xFFFF_FFFF
 """A path that is not probed, an alternate that there is not."""
 NEVER_NS: Final = np.iinfo(np.int64).max
@@ -99,7 +99,7 @@ ROW: Final = np.dtype(
         ("ttl_rev", "u1"),
         ("tos_fwd", "u1"),
         ("tos_rev", "u1"),
-        ("lateness_ns", "i4"),
+        ("seq_rev", "u4"),
         ("generation", "u2"),
         ("flags", "u2"),
     ],

@@ -47,6 +47,7 @@ static void write_far(pe_t *pe, pe_row *row, const pe_exchange *slot, const pe_e
     row->ttl_rev = slot->ttl_rev;
     row->tos_fwd = slot->classed ? slot->tos_fwd : 0;
     row->tos_rev = slot->tos_rev;
+    row->seq_rev = slot->answer_seq;
     row->flags = (uint16_t)(PE_ROW_ANSWERED | (slot->classed ? PE_ROW_CLASSED : 0));
 }
 
@@ -61,8 +62,7 @@ static void write_row(pe_t *pe, uint32_t at, bool answered)
         row = &unread; /* what is counted on the row's account is counted all the same */
     }
     *row = (pe_row){.path = slot->path, .seq = slot->seq, .t2_ns = PE_ABSENT_NS, .t3_ns = PE_ABSENT_NS,
-                    .t2_kind = PE_KIND_NONE, .t3_kind = PE_KIND_NONE, .lateness_ns = slot->lateness_ns,
-                    .generation = entry->is.generation};
+                    .t2_kind = PE_KIND_NONE, .t3_kind = PE_KIND_NONE, .generation = entry->is.generation};
     write_near(row, slot, answered);
     if (answered)
         write_far(pe, row, slot, pe_exchange_carrier(&pe->exchanges, &entry->ring, slot));

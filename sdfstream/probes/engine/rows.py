@@ -26,7 +26,10 @@ from sdfstream.records.units import Int32s, Int64s, StampKind
 
 _COLUMNS: Final = tuple(field.name for field in PROBE.columns or ())
 _NAMES: Final = ("src", "dst", "clock_src", "clock_dst", "transport", "plane")
-_SAME: Final = ("seq", "t2_ns", "t3_ns", "tx_host_ns", "rx_host_ns", "t1_kind", "t2_kind", "t3_kind", "t4_kind")
+_SAME: Final = (
+    *("seq", "seq_rev", "t2_ns", "t3_ns", "tx_host_ns", "rx_host_ns", "ttl_fwd", "ttl_rev"),
+    *("t1_kind", "t2_kind", "t3_kind", "t4_kind"),
+)
 """Columns that the engine writes as they are."""
 
 
@@ -99,7 +102,7 @@ class RowBatches:
 
     def _columns(self, rows: Records, path: Int64s, spans: Sequence[tuple[int, slice]]) -> dict[str, pa.Array]:
         tos_sent = self._tos[path]
-        values: dict[str, npt.NDArray[Any]] = {name: rows[name].copy() for name in (*_SAME, "ttl_fwd", "ttl_rev")}
+        values: dict[str, npt.NDArray[Any]] = {name: rows[name].copy() for name in _SAME}
         values |= {
             "path": self._path[path],
             "size_bytes": self._size_bytes[path],

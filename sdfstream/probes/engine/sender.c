@@ -49,13 +49,11 @@ static uint32_t reschedule(pe_t *pe, int64_t now_ns, uint32_t picked)
     for (uint32_t i = 0; i < picked; i++) {
         pe_key key = pe->keys[i];
         const pe_path_entry *entry = &pe->paths.entry[key.value];
-        int64_t was_ns = (int64_t)key.minor;
-        int64_t next_ns = was_ns + pause_ns(pe, &entry->is);
+        int64_t next_ns = (int64_t)key.minor + pause_ns(pe, &entry->is);
         int64_t least_ns = now_ns + (entry->is.interval_ns >> 1); /* late: one probe, never a burst to catch up */
         pe_heap_put(&pe->paths.due, key.value, next_ns > least_ns ? next_ns : least_ns);
         key.major = entry->is.socket;
         key.minor = key.value;
-        key.more = (uint32_t)pe_clipped(now_ns - was_ns);
         if (entry->usable)
             pe->keys[kept++] = key;
     }
@@ -63,7 +61,7 @@ static uint32_t reschedule(pe_t *pe, int64_t now_ns, uint32_t picked)
     return kept;
 }
 
-static void build(pe_t *pe, uint32_t path, int64_t now_ns, int64_t system_ns, int32_t lateness_ns, pe_out *out)
+static void build(pe_t *pe, uint32_t path, int64_t now_ns, int64_t system_ns, pe_out *out)
 {
     pe_path_entry *entry = &pe->paths.entry[path];
     uint32_t seq = entry->ring.next_seq++;
@@ -72,7 +70,6 @@ static void build(pe_t *pe, uint32_t path, int64_t now_ns, int64_t system_ns, in
     uint64_t t1_word = pe_stamp_of(pe_clock_reading(&pe->hosts[entry->is.host].clock, system_ns), pe->codec.error);
     pe_count(&pe->counters[PE_N_SHED_RING], pe_exchange_open(slot, seq, now_ns, system_ns, t1_word));
     slot->path = path;
-    slot->lateness_ns = lateness_ns;
     pe_count(&pe->counters[PE_N_SENT], 1);
     pe_liveness_sent(&pe->liveness, path, now_ns);
     out->length_octets = pe_build_probe(&pe->codec, &entry->probe, seq, t1_word, out->data);
@@ -88,7 +85,7 @@ uint32_t pe_due(pe_t *pe, int64_t now_ns, int64_t system_ns, pe_out *out, uint32
 {
     uint32_t sent = reschedule(pe, now_ns, pick(pe, now_ns, n));
     for (uint32_t i = 0; i < sent; i++)
-        build(pe, pe->keys[i].value, now_ns, system_ns, (int32_t)pe->keys[i].more, &out[i]);
+        build(pe, pe->keys[i].value, now_ns, system_ns, &out[i]);
     return sent;
 }
 

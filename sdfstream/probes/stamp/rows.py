@@ -23,7 +23,7 @@ from sdfstream.stats import Counters
 
 _INT32: Final = np.iinfo(np.int32)
 _FIELDS: Final = tuple(PROBE.columns or ())
-_ANSWERED: Final = ("t2_ns", "t3_ns", "t4_ns", "dscp_rev", "ecn_rev")
+_ANSWERED: Final = ("t2_ns", "t3_ns", "t4_ns", "dscp_rev", "ecn_rev", "seq_rev")
 """Columns that are null in the row of an unanswered probe, and in no other."""
 FOLLOW_UP_LIMIT_NS: Final = 10 * NS_PER_S
 """A follow-up says when the answer left; it must lie this close behind t2."""
@@ -87,6 +87,7 @@ class RowWriter:
             | {
                 "path": self._paths.source_port[path].astype(np.uint32),
                 "seq": exchanges.seq[slot].astype(np.uint32),
+                "seq_rev": answer["seq"].astype(np.uint32),
                 "size_bytes": self._paths.size_bytes[path],
                 "tx_host_ns": _clipped(near.t1_ns - exchanges.t1_user[slot]),
                 "rx_host_ns": _clipped(arrival["t4_user"] - near.t4_ns),

@@ -145,6 +145,9 @@ def test_an_absent_nullable_column_is_null_and_an_absent_required_one_is_refused
     batch = bulk(PROBE, 2, np.random.default_rng(0))
     without = batch.drop_columns(["plane"])
     assert cast_columns(without, PROBE.columns).column("plane").null_count == 2
+    older = bulk_rows(PROBE, [message(PROBE, batch.drop_columns(["seq_rev"])), message(PROBE, batch, 1)], "run")
+    assert older.rejects == ()
+    assert older.table.column("seq_rev").to_pylist() == [None] * 2 + batch.column("seq_rev").to_pylist()
     out = bulk_rows(PROBE, [message(PROBE, batch.drop_columns(["seq"])), message(PROBE, batch, 1)], "run")
     assert out.table.num_rows == 2
     assert [(r.reason, r.detail, r.rows) for r in out.rejects] == [("column-missing", "seq", 2)]

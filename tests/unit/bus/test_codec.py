@@ -196,11 +196,11 @@ def test_an_index_outside_its_dictionary_never_reaches_a_stage() -> None:
 
 
 def test_an_absent_nullable_column_is_null_and_an_unknown_one_ignored() -> None:
-    sent = probe_batch(5).drop_columns(["plane", "t2_ns", "ttl_fwd"]).append_column("later", pa.array(range(5)))
+    sent = probe_batch(5).drop_columns(["plane", "t2_ns", "seq_rev"]).append_column("later", pa.array(range(5)))
     body = codec.decode(PROBE.name, [("schema", PROBE.name.encode())], stream(sent)).body
     assert isinstance(body, pa.RecordBatch)
     assert body.schema.equals(PROBE.columns)
-    assert body.column("plane").null_count == body.column("t2_ns").null_count == 5
+    assert {body.column(name).null_count for name in ("plane", "t2_ns", "seq_rev")} == {5}
     untyped = probe_batch(5).set_column(body.schema.get_field_index("plane"), "plane", pa.nulls(5))
     assert codec.decode(PROBE.name, [("schema", PROBE.name.encode())], stream(untyped)).body.num_rows == 5  # type: ignore[union-attr]
 

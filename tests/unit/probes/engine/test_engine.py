@@ -101,15 +101,6 @@ class TestPacing:
         assert turn(engine, START_NS + 5 * NS_PER_S + 1) == 0
         assert engine.next_due_ns() - START_NS - 5 * NS_PER_S == PERIOD_NS // 2
 
-    def test_a_row_says_how_late_its_probe_was(self) -> None:
-        engine = engine_of(0)
-        due_ns = engine.next_due_ns()
-        turn(engine, due_ns + 123_456, (0,))
-        engine.finish(due_ns + NS_PER_S)
-        engine.finish(due_ns + 2 * NS_PER_S)
-        (rows, _), _ = engine.rows()
-        assert rows["lateness_ns"].tolist() == [123_456]
-
     def test_nothing_to_do(self) -> None:
         engine = engine_of()
         assert engine.next_due_ns() == engine.next_assess_ns() == layouts.NEVER_NS

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 import pytest
 
 from sdfstream.probes.config import VirtualClock
 from sdfstream.records.topics import PROBE
 from sdfstream.records.units import NS_PER_S
-from tests.wire import EPOCH, Wire, host_a, host_b, reflector_of, sender_of
+from tests.fixtures.engine_sender import EngineSender
+from tests.wire import EPOCH, Wire, host_a, host_b, reflector_of, sender_of, sockets_of
 
 KEY = bytes(range(32))
 
@@ -42,7 +45,9 @@ def test_rows_hold_all_four_true_stamps(key: bytes | None) -> None:
         if row["t3_kind"] == 0:
             assert row["t4_ns"] - row["t3_ns"] == 24_000
     for path in (50_001, 50_002):
-        assert [r["seq"] for r in rows if r["path"] == path] == list(range(sum(r["path"] == path for r in rows)))
+        numbers = list(range(sum(r["path"] == path for r in rows)))
+        assert [r["seq"] for r in rows if r["path"] == path] == numbers
+        assert [r["seq_rev"] for r in rows if r["path"] == path] == numbers
     assert wire.sender.counters.total("refused") == wire.reflector.counters.total("refused") == 0
     assert wire.sender.rows(3 * NS_PER_S) is None
 
@@ -58,7 +63,30 @@ def test_a_lost_probe_is_a_row_without_t4() -> None:
     assert (
         row["t4_ns"] is row["t2_ns"] is row["t3_ns"] is row["dscp_fwd"] is row["ttl_rev"] is row["rx_host_ns"] is None
     )
+    assert row["seq_rev"] is None
     assert (row["t1_kind"], row["t2_kind"], row["t3_kind"], row["t4_kind"]) == (1, 255, 255, 255)
+
+
+@pytest.mark.parametrize("stateful", [True, False])
+@pytest.mark.parametrize("engine", ["numpy", "packet engine"])
+def test_a_row_says_how_the_reflector_numbered_its_answer(engine: str, stateful: bool) -> None:
+    """Of two lost probes one never reached the reflector, which numbered the other's answer."""
+    host = host_a(ports=(50_001,))
+    one = sender_of(host) if engine == "numpy" else EngineSender(host, sockets_of(host), 1, 0)
+    wire = Wire(one, reflector_of(host_b(), stateful=stateful))  # type: ignore[arg-type]
+    steps = count()
+    wire.drop_forward = lambda s: np.full(len(s.token), next(steps) == 2)
+    wire.drop_reverse = lambda s: np.full(len(s.token), next(steps) == 9)
+    wire.run(NS_PER_S // 2)
+    batches = [batch for at_ns in (NS_PER_S, 2 * NS_PER_S, 3 * NS_PER_S) if (batch := one.rows(at_ns)) is not None]
+    found = [(row["seq"], row["t4_ns"] is None, row["seq_rev"]) for b in batches for row in b.to_pylist()]
+    assert len(found) >= 7
+    lost = {1: "there", 4: "back"}
+    numbers = count()
+    expected = [None if seq == 1 else next(numbers) for seq in range(len(found))]
+    for seq, is_lost, number in sorted(found):
+        assert is_lost == (seq in lost)
+        assert number == (None if is_lost else expected[seq] if stateful else seq)
 
 
 def test_the_virtual_clock_of_the_reflector_shows_in_t2_and_t3() -> None:

@@ -72,6 +72,7 @@ def test_probes_are_answered_on_their_own_paths(address: str) -> None:
     assert None not in rows["t4_ns"]
     assert {(d, e) for d, e in zip(rows["dscp_fwd"], rows["ecn_fwd"], strict=True)} == {(26, 2)}
     assert set(rows["ttl_fwd"]) == set(rows["ttl_rev"]) == {62}
+    assert rows["seq_rev"] == rows["seq"], "its reflector counts the answers of each path, and none is lost"
     assert set(rows["size_bytes"]) == {160}
     assert {k for i in range(1, 5) for k in rows[f"t{i}_kind"]} == {StampKind.USER}
     asked = {(route.flow_label, port) for route, port in world.near.routes}
