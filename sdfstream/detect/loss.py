@@ -25,8 +25,9 @@ import numpy.typing as npt
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, revived, symptom
-from sdfstream.detect.gray.behind import links_instead, paths_instead
-from sdfstream.detect.gray.known import KnownLosses, Look, LossCounts, onset, scattered
+from sdfstream.detect.gray.behind import leaving, links_instead, paths_instead
+from sdfstream.detect.gray.directed import directed
+from sdfstream.detect.gray.known import KnownLosses, Look, LossCounts, onset, scattered, unreported_ns
 from sdfstream.detect.gray.lossy import ALIKE, UNLIKE, LossySubject, exposure, unlikeness
 from sdfstream.detect.inferred.hidden import evidence_of
 from sdfstream.detect.instant import Instant
@@ -39,7 +40,7 @@ from sdfstream.detect.runs import BINS, LossRuns
 from sdfstream.numeric.binomial import log_tail_bound
 from sdfstream.numeric.mixture import fit_shares, healthy_share
 from sdfstream.records.finding import Evidence, Subject
-from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, TICK_NS
+from sdfstream.records.units import NS_PER_MS, NS_PER_S, TICK_NS
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -98,7 +99,8 @@ class LossDetector:
             self.standing.clear()
             self._queues.clear()
             return []
-        seen = KnownLosses(self.runs, self.liveness.table["interval_ns"], now.left_out, self._unreported_ns(now_ns))
+        late_ns = unreported_ns(self.presence, self.runs.sessions, now_ns)
+        seen = KnownLosses(self.runs, self.liveness.table["interval_ns"], now.left_out, late_ns)
         whole, tick = seen.of(_LONG), now_ns // TICK_NS
         self.cabling.refresh(None)
         exposures = {s: exposure(self.cabling, x.location, sessions) for s, x in self.standing.items()}
@@ -116,16 +118,10 @@ class LossDetector:
                 continue
             if review or self._unexplained(counts, exposures, normal, self.limit + _FEWER * slow):
                 self._search(look, counts, seen, exposures, normal)
+        self._direct(seen, exposures, normal)
         detections = [self._detection(x, exposures[s], seen) for s, x in self.standing.items()]
         self._heed_queues(detections, now)
         return detections
-
-    def _unreported_ns(self, now_ns: int) -> Ints:
-        """(sessions,) how long ago the sender's agent last reported."""
-        reported_ns = np.append(self.presence.hosts["reported_ns"], ABSENT_NS)
-        at_ns = reported_ns[np.append(self.runs.sessions.nic_host, -1)[self.runs.sessions.table["src"]]]
-        result: Ints = np.where(at_ns == ABSENT_NS, 0, np.maximum(0, now_ns - at_ns))
-        return result
 
     # -- what is normal, what is left ------------------------------------------------------------------------------
 
@@ -180,9 +176,8 @@ class LossDetector:
         k, n = counts.events[used].astype(float), counts.probes[used].astype(float)
         ids = frozenset(s.id for s in self.standing)
         found = locate(self.cabling, Observations.of(used, "both", k, n), noise=normal, incumbents=ids, most=12)
-        for x in found:
-            if x.subject in self.standing:
-                self.standing[x.subject].heed(x, whole=look is _LONG)
+        for x in (x for x in found if x.subject in self.standing):
+            self.standing[x.subject].heed(x, whole=look is _LONG)
         standing = np.array(list(exposures.values())).reshape(len(exposures), counts.probes.size)
         apart = normal + fit_shares(k, n, standing[:, used], normal)[0] @ standing
         new = links_instead(self.cabling, [x for x in found if x.subject not in self.standing], counts, apart)
@@ -213,8 +208,6 @@ class LossDetector:
         """Standing elements to which the new ones leave nothing of what they explained."""
         k, n, used = of
         gone: list[Subject] = []
-        if not new:
-            return gone
 
         def reached(subjects: list[Subject]) -> float:
             return fit_shares(k, n, np.array([pool[s][used] for s in subjects]).reshape(-1, used.size), normal)[1]
@@ -257,8 +250,8 @@ class LossDetector:
                 rest = slots[(counts.events[slots] > 0) & ~self._beside_standing(slots)]
                 if not rest.size:
                     return None
-                ids = frozenset(s.id for s in self.standing)
-                location = paths_instead(self.cabling, location, rest, counts.events, ids)
+                named = frozenset(s.id for s in self.standing)
+                location = paths_instead(self.cabling, location, rest, counts.events, named)
             elif unlike > ALIKE:
                 return None  # not yet clear whether the element or something behind it loses
         first = onset(course)
@@ -274,19 +267,17 @@ class LossDetector:
         Of an inferred link, whose paths are known by their losses alone: which begin or end at its switch, not both.
         """
         result = np.zeros(slots.size, np.bool_)
-        nics, table = self.cabling.sessions.nics, self.cabling.sessions.table
         for subject, lossy in self.standing.items():
             if lossy.location.beside:
-                near = [nics.find(name) for name in lossy.location.beside]
-                result |= np.isin(table["src"][slots], near) != np.isin(table["dst"][slots], near)
+                result |= leaving(self.cabling, lossy.location, slots)
             elif subject.type != "path":
                 result |= np.isin(self.cabling.element[slots], self._both_directions(lossy)).any(axis=(1, 2))
         return result
 
     def _both_directions(self, lossy: LossySubject) -> list[int]:
         """The blamed elements of a cable, and those of its other direction."""
-        named = lossy.location.directions
-        return self.cabling.numbers([d for one in named for d in (one, "->".join(reversed(one.split("->"))))])
+        each = ((one, "->".join(reversed(one.split("->")))) for one in lossy.location.directions)
+        return self.cabling.numbers([name for both in each for name in both])
 
     # -- what stands -----------------------------------------------------------------------------------------------
 
@@ -310,6 +301,15 @@ class LossDetector:
             if healed or not standing.shows(now.now_ns, _SHOWS * self.limit):
                 del self.standing[subject], exposures[subject]
 
+    def _direct(self, seen: KnownLosses, exposures: dict[Subject, Floats], normal: float) -> None:
+        """Name the direction of what stands, where the reflectors' numbers show it."""
+        for subject, lossy in self.standing.items():
+            probes = seen.newest(*lossy.window(seen.rings)).probes
+            found = directed(self.cabling, lossy.location, self.runs.there.since(lossy.since_ns), probes, normal)
+            if found is not lossy.location:
+                lossy.location = found
+                exposures[subject] = exposure(self.cabling, found, self.runs.sessions.count)
+
     def _begin_afresh(self, lossy: LossySubject) -> None:
         """What the paths over an element lost so far is told: its own, and those that cross it the other way alone.
 
@@ -319,8 +319,10 @@ class LossDetector:
         over = np.isin(self.cabling.element[:n], self._both_directions(lossy))
         surely = (over & (self.cabling.weight[:n] > 0.5)).any(axis=(1, 2))
         lost, since = (ring.recent("events", x)[:n] for x in (BINS, min(BINS, max(1, lossy.bins_of(ring)))))
-        perhaps = (over & (self.cabling.weight[:n] >= _PERHAPS)).any(axis=(1, 2)) & (since > _LATELY * lost)
-        self.runs.wipe(np.union1d(lossy.slots, np.flatnonzero(surely | perhaps)))
+        perhaps = (over & (self.cabling.weight[:n] >= _PERHAPS)).any(axis=(1, 2))
+        if lossy.location.beside:
+            perhaps |= leaving(self.cabling, lossy.location, np.arange(n))
+        self.runs.wipe(np.union1d(lossy.slots, np.flatnonzero(surely | (perhaps & (since > _LATELY * lost)))))
 
     def _heed_queues(self, detections: list[Detection], now: Instant) -> None:
         """Drop what only a queue dropped, once the queue has gone; what goes on will be found by what it loses then.

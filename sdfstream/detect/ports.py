@@ -24,6 +24,8 @@ _MOST_PORTS = 10_000
 _ERRORS = ("rx_errors", "tx_errors", "symbol_errors")
 _DISCARDS = ("rx_discards", "tx_discards")
 _FEC_BAD, _FEC_GOOD = "fec_uncorrectable", "fec_corrected"
+_RECEIVED: Final = frozenset({"rx_errors", "symbol_errors", "rx_discards", _FEC_BAD, _FEC_GOOD})
+"""Counters of what arrives at the port: it was damaged on its way there."""
 COUNTERS: Final = (*_ERRORS, *_DISCARDS, _FEC_BAD, _FEC_GOOD)
 _FEC_TIMES, _FEC_LEAST_HZ, _FEC_WARM = 10.0, 100.0, 10
 
@@ -122,6 +124,9 @@ class PortDetector:
         )
         only_corrected, only_dropped = port.rates.keys() <= {_FEC_GOOD}, port.rates.keys() <= set(_DISCARDS)
         severity: Severity = "info" if only_corrected else "warning"
+        nic, received = name.rpartition(":")[0], port.rates.keys() & _RECEIVED
+        sides = [f"{nic} rx"] if received else []
+        sides += [f"{nic} tx"] if port.rates.keys() - received else []
         return Detection(
             "port-errors",
             Subject("port", name),
@@ -133,6 +138,7 @@ class PortDetector:
             suspects=((name, 1.0),),
             confirm_ns=200 * NS_PER_MS,
             detail=", ".join(sorted(port.rates)),
+            directions=tuple(sides),
         )
 
     def snapshot(self) -> dict[str, Any]:

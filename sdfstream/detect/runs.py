@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.detections import MAX_SYMPTOMS
+from sdfstream.detect.gray.lost_there import LostThere
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.liveness import SessionLiveness
 from sdfstream.detect.localise import Location, locate
@@ -75,6 +76,7 @@ class LossRuns:
         64 up to it were (bit 0: the highest), bins in which the run was counted, bus time at which it had `GAP_RUN`
         probes, bus times of its first and its last lost row, `grew_ns` of the last run that `Gaps` has seen, and from
         when on what it sent counts."""
+        self.there = LostThere()
         self.windows = (
             RingBins(BINS, 200 * NS_PER_MS, ("events", "probes")),
             RingBins(BINS, 2 * NS_PER_S, ("events", "probes")),
@@ -85,10 +87,12 @@ class LossRuns:
         self.table.ensure(self.sessions.count)
         for window in self.windows:
             window.ensure(self.sessions.count)
+        self.there.ensure(self.sessions.count)
 
     def forget(self, slots: Ints) -> None:
         """Start anew for these sessions."""
         self.table.reset(slots)
+        self.there.forget(slots)
         self.wipe(slots)
 
     def wipe(self, slots: Ints) -> None:
@@ -186,13 +190,19 @@ class LossRuns:
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
-        return {"table": self.table.snapshot(), "windows": [w.snapshot() for w in self.windows]}
+        return {
+            "table": self.table.snapshot(),
+            "windows": [w.snapshot() for w in self.windows],
+            "there": self.there.snapshot(),
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
         self.table.restore(state["table"])
         for window, saved in zip(self.windows, state["windows"], strict=True):
             window.restore(saved)
+        if "there" in state:  # a release before had none
+            self.there.restore(state["there"])
 
 
 @dataclass(frozen=True, slots=True)

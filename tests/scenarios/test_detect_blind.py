@@ -99,6 +99,25 @@ def test_a_lossy_link_is_one_finding_though_both_nics_of_its_leaf_seem_to_lose(s
     assert made.false_alarms == []
 
 
+@pytest.mark.parametrize("direction", ["fwd", "rev"])
+def test_a_nic_that_loses_in_one_direction_has_it_named(direction: str) -> None:
+    """A lost probe's row says nothing of it: the reflectors' own numbers do."""
+    fault = {"kind": "gray-loss", "at": 8, "lasts": 14, "share": 0.03, "target": "h002/r0", "direction": direction}
+    made = run(4, 22.0, fault)
+    (fact,) = made.faults
+    assert (fact.exact, fact.directed, fact.cause, fact.findings) == (True, True, True, 1), fact
+    assert made.false_alarms == []
+
+
+@pytest.mark.parametrize("seed", [82, 83])
+def test_a_leaf_that_dies_is_told_as_one(seed: int) -> None:
+    """It was two NICs, where no cabling is declared."""
+    made = run(seed, 18.0, {"kind": "switch-down", "at": 8, "lasts": 7, "target": "l2"})
+    (fact,) = made.faults
+    assert fact.reported == ("link-down switch l2",), fact
+    assert made.false_alarms == []
+
+
 @pytest.mark.parametrize("seed", [81, 82])
 def test_a_link_that_is_down_for_a_moment_again_and_again_flaps(seed: int) -> None:
     made = run(seed, 28.0, {"kind": "link-flap", "at": 8, "lasts": 19, "every_s": 2, "up_s": 0.3})

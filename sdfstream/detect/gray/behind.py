@@ -18,7 +18,7 @@ from sdfstream.detect.localise import Location, at_element
 from sdfstream.detect.problem import Observations
 from sdfstream.numeric.binomial import log_tail_bound
 from sdfstream.records.finding import Subject
-from sdfstream.records.units import Float64s, Int64s
+from sdfstream.records.units import Bools, Float64s, Int64s
 
 _SURELY: Final = float(np.log(1e-4))
 _LEAST_EVENTS: Final = 2
@@ -63,6 +63,13 @@ def lossy_link_behind(cabling: Cabling, nic: str, counts: LossCounts, others: Fl
             share = float(counts.events[slots].sum() / max(1, counts.probes[slots].sum()))
             return at_element(hidden, paths, share)
     return None
+
+
+def leaving(cabling: Cabling, link: Location, slots: Int64s) -> Bools:
+    """Which of these sessions begin or end at the switch of an inferred `link`, not both: they may cross it."""
+    near, table = [cabling.sessions.nics.find(name) for name in link.beside], cabling.sessions.table
+    result: Bools = np.isin(table["src"][slots], near) != np.isin(table["dst"][slots], near)
+    return result
 
 
 def paths_instead(

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sdfstream.detect.presence import Presence
 from sdfstream.detect.runs import BINS, LossRuns
-from sdfstream.records.units import NS_PER_MS, NS_PER_S
+from sdfstream.detect.sessions import Sessions
+from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -103,6 +105,14 @@ class KnownLosses:
             end -= 1
         first = BINS - bins
         return Course(events[first:end], probes[first:end], counts.now_bin - bins + 1, counts.width_ns)
+
+
+def unreported_ns(presence: Presence, sessions: Sessions, now_ns: int) -> Ints:
+    """(sessions,) how long ago the sender's agent last reported; 0: it never did."""
+    reported_ns = np.append(presence.hosts["reported_ns"], ABSENT_NS)
+    at_ns = reported_ns[np.append(sessions.nic_host, -1)[sessions.table["src"]]]
+    result: Ints = np.where(at_ns == ABSENT_NS, 0, np.maximum(0, now_ns - at_ns))
+    return result
 
 
 def scattered(course: Course) -> int:

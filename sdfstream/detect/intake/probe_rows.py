@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,9 @@ from sdfstream.records.message import Message
 from sdfstream.records.slices import joined
 from sdfstream.records.units import ABSENT_NS, Bools, Int64s
 
+UNNUMBERED: Final = (1 << 32) - 1
+"""Stands for the null of a column of 32 bits; an answer of this very number is one in four thousand million."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProbeRows:
@@ -38,6 +41,8 @@ class ProbeRows:
     t1_ns: Int64s
     t4_ns: Int64s
     """`ABSENT_NS`: no answer came."""
+    seq_rev: Int64s
+    """The reflector's number of the answer; `UNNUMBERED`: no answer, or not known."""
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, slots: Int64s) -> ProbeRows:
@@ -49,7 +54,9 @@ class ProbeRows:
             When one is missing or of a wrong type.
         """
         seq = columns.values(batch, "seq").astype(np.int64)
-        return cls(batch, slots, seq, columns.values(batch, "t1_ns"), columns.instants(batch, "t4_ns"))
+        t1_ns, t4_ns = columns.values(batch, "t1_ns"), columns.instants(batch, "t4_ns")
+        seq_rev = columns.filled(batch, "seq_rev", UNNUMBERED).astype(np.int64)
+        return cls(batch, slots, seq, t1_ns, t4_ns, seq_rev)
 
     @property
     def answered(self) -> Bools:
@@ -162,6 +169,9 @@ class ProbeIntake:
         slots, seq, answered = rows.slots[known], rows.seq[known], rows.answered[known]
         due = self._liveness.take_rows(slots, seq, rows.t1_ns[known], answered, seen_ns[known], made_ns)
         self._runs.take_rows(slots, seq, answered, at_ns, made_ns - seen_ns[known])
+        if at_ns.size:
+            number = rows.seq_rev[known]
+            self._runs.there.take(slots, seq, number, answered & (number != UNNUMBERED), int(at_ns[-1]))
         return due
 
     # -- several messages as one ----------------------------------------------------------------------------------

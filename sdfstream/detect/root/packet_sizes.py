@@ -155,6 +155,7 @@ def detection(found: TooLarge, sessions: Sessions, now_ns: int, hold_ns: int) ->
         evidence,
         suspects=tuple(location.suspects),
         symptoms=tuple(symptom("path-down", path, found.since_ns) for path in paths),
+        confirm_ns=NS_PER_S,  # large probes are rare: the first to fall silent may leave the place or direction open
         hold_ns=hold_ns,
         detail=f"packets of {found.octets} octets do not pass {where}, small ones do",
         directions=tuple(location.directions),
