@@ -29,9 +29,10 @@ test: ## All checks and all tests, lab and Kafka included
 
 test-rdma: ## Queue pairs on a real RDMA stack: Soft-RoCE in a small emulated machine (three minutes)
 	@scripts/setup python rdma
-	@$(BIN)/pytest -q -m rdma tests/rdma/test_loop.py & loop=$$!; \
-	$(BIN)/pytest -q -m rdma tests/rdma --ignore tests/rdma/test_loop.py; others=$$?; \
-	wait $$loop && exit $$others
+	@$(BIN)/pytest -q -m rdma tests/rdma -k timed
+	@$(BIN)/pytest -q -m rdma tests/rdma -k replayed & long=$$!; \
+	$(BIN)/pytest -q -m rdma tests/rdma -k "not timed and not replayed"; others=$$?; \
+	wait $$long && exit $$others
 
 quick: ## The tests that need neither lab nor broker nor processes, in parallel
 	@scripts/setup python

@@ -1,4 +1,4 @@
-"""The tests from `inside` in one boot; skipped with the reason where no guest can be had."""
+"""The tests from `inside`, a boot for files that belong together; skipped with the reason where no guest can be had."""
 
 from __future__ import annotations
 
@@ -13,34 +13,52 @@ from tests.rdma.guest.packages import GuestUnavailableError
 
 pytestmark = pytest.mark.rdma
 
-FILES = sorted(path.name for path in (group.ROOT / group.INSIDE).glob("test_*.py") if path.name != group.LOOP)
+TIMED = ["test_failover.py", "test_steer.py"]
+"""Their figures are milliseconds of one emulated processor: `make test-rdma` runs them with nothing beside them."""
+LONG = ["test_agent.py", "test_faults.py"]
+"""Agents over minutes, whose recordings are replayed here."""
+OTHERS = sorted({path.name for path in (group.ROOT / group.INSIDE).glob("test_*.py")} - {group.LOOP, *TIMED, *LONG})
+
+
+@pytest.mark.timeout(600)
+def test_what_is_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _in_the_guest(TIMED, tmp_path, capsys)
 
 
 @pytest.mark.timeout(1500)
-def test_in_the_guest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All files in one boot: to start it, its fabric and pytest takes as long as the tests of a file."""
-    began_s = time.monotonic()
-    try:
-        done = group.run_group(FILES, tmp_path)
-    except GuestUnavailableError as error:
-        pytest.skip(f"no RDMA guest on this machine: {error}")
-    log = done.result.log
-    with capsys.disabled():
-        figures = [line for line in log.splitlines() if line.startswith("figure ")]
-        print(
-            f"\n{', '.join(FILES)}: {len(done.outcomes)} tests, {time.monotonic() - began_s:.1f} s",
-            *figures,
-            sep="\n  ",
-        )
-    assert done.result.status == 0, log[-6000:]
-    assert done.outcomes, log[-3000:]
-    assert set(done.outcomes.values()) == {"passed"}, log[-6000:]
+def test_what_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _in_the_guest(LONG, tmp_path, capsys)
     figures = [
         replayed.check(tmp_path / "agents", tmp_path / "replayed"),
         replayed.check_faults(tmp_path / "faults", tmp_path / "replayed-faults"),
     ]
     with capsys.disabled():
         print(*figures, sep="\n  ")
+
+
+@pytest.mark.timeout(900)
+def test_all_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _in_the_guest(OTHERS, tmp_path, capsys)
+
+
+def _in_the_guest(files: list[str], out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run `files`, print their figures, and fail where one failed."""
+    began_s = time.monotonic()
+    try:
+        done = group.run_group(files, out)
+    except GuestUnavailableError as error:
+        pytest.skip(f"no RDMA guest on this machine: {error}")
+    log = done.result.log
+    with capsys.disabled():
+        figures = [line for line in log.splitlines() if line.startswith("figure ")]
+        print(
+            f"\n{', '.join(files)}: {len(done.outcomes)} tests, {time.monotonic() - began_s:.1f} s",
+            *figures,
+            sep="\n  ",
+        )
+    assert done.result.status == 0, log[-6000:]
+    assert done.outcomes, log[-3000:]
+    assert set(done.outcomes.values()) == {"passed"}, log[-6000:]
 
 
 @pytest.mark.timeout(600)
