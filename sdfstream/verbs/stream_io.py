@@ -21,6 +21,7 @@ from sdfstream.verbs.requests_io import MemorySpan
 
 _NONE: Final = -1
 _FEW: Final = 2
+"""Completions taken, and chunks posted again, at a time: what moves the stream comes before what is merely plenty."""
 
 
 class ChunkSender:
@@ -43,6 +44,8 @@ class ChunkSender:
         self._outbox = ChunkOutbox(slots)
         self._dead: set[int] = set()
         self._active = 0
+        self._again: list[SentChunk] = []
+        """Not acknowledged when the stream moved, and not posted to the queue pair in use yet."""
         self.failed_over = 0
         self.replayed = 0
         self.errors: list[Completion] = []
@@ -72,6 +75,7 @@ class ChunkSender:
         chunk = self._outbox.begin(octets, now_ns)
         framed = encode(chunk.number, payload, now_ns) + payload
         self._ends[0].memory.write(framed, octets, chunk.slot * self._slot_bytes)
+        self._post_rest()
         self._post([chunk])
         for leg, end in enumerate(self._ends):  # while there is time; at a failover there is none
             if leg != self._active:
@@ -90,6 +94,9 @@ class ChunkSender:
                 done += sum(self._took(leg, completion) for completion in ended)
                 if self.failed_over > moved:
                     return done + self.poll()
+            if self._again:  # before what a dead one had is taken
+                self._post_rest()
+                return done + self.poll()
         return done
 
     @property
@@ -183,6 +190,11 @@ class ChunkSender:
         self.moved_at_ns = time.time_ns()
         again = list(self._outbox.unacknowledged())
         self.replayed += sum(chunk.posts > 0 for chunk in again)
+        self._again = again[_FEW:]  # after the first ones' completions have been looked for
+        self._post(again[:_FEW])
+
+    def _post_rest(self) -> None:
+        again, self._again = self._again, []
         self._post(again)
 
     def _post(self, chunks: Sequence[SentChunk]) -> None:
