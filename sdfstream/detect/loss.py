@@ -180,8 +180,7 @@ class LossDetector:
             self.standing[x.subject].heed(x, whole=look is _LONG)
         standing = np.array(list(exposures.values())).reshape(len(exposures), counts.probes.size)
         apart = normal + fit_shares(k, n, standing[:, used], normal)[0] @ standing
-        new = links_instead(self.cabling, [x for x in found if x.subject not in self.standing], counts, apart)
-        new = {s: x for s, x in new.items() if s not in self.standing}
+        new = links_instead(self.cabling, found, [x.location for x in self.standing.values()], counts, apart)
         pool = {s: exposures[s] for s in self.standing}
         pool |= {s: exposure(self.cabling, x, self.runs.sessions.count) for s, x in new.items()}
         if not new:

@@ -7,12 +7,14 @@ of all. What tells them apart are its neighbours' paths over the same link.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.gray.known import LossCounts
+from sdfstream.detect.gray.neighbours import Neighbours
 from sdfstream.detect.inferred.hidden import hidden_elements
 from sdfstream.detect.localise import Location, at_element
 from sdfstream.detect.problem import Observations
@@ -24,22 +26,51 @@ _SURELY: Final = float(np.log(1e-4))
 _LEAST_EVENTS: Final = 2
 _OTHERS: Final = 2
 """Paths of other NICs that lose as well, at least."""
+_PERHAPS: Final = float(np.log(0.05))
+_LESS: Final = 4.0
+"""What loses so many times less than a NIC does not lose by what makes the NIC lose."""
+_TOLD_APART: Final = 4.0
+_ALIKE: Final = 1.0
+"""Sigmas."""
 
 
 def links_instead(
-    cabling: Cabling, found: Sequence[Location], counts: LossCounts, others: Float64s
+    cabling: Cabling, found: Sequence[Location], standing: Sequence[Location], counts: LossCounts, others: Float64s
 ) -> dict[Subject, Location]:
-    """What was `found`, by subject; in place of a NIC the inferred link behind it and others, where one is clear.
+    """What was `found` and is not `standing` yet, by subject; in place of a NIC the inferred link behind it and others.
 
     `others` is the share of probes of each session that all but these lose: two NICs that one link makes lose would
-    explain each other's losses away.
+    explain each other's losses away. A NIC of which that is not clear yet is left out.
     """
     result = {}
     for location in found:
-        is_nic = location.subject.type == "nic"
-        link = lossy_link_behind(cabling, location.subject.id, counts, others) if is_nic else None
-        result[(link or location).subject] = link or location
+        place: Location | None = location
+        if location.subject.type == "nic":
+            place = _instead_of_nic(cabling, location, standing, counts, others)
+        if place is not None:
+            result[place.subject] = place
+    for location in standing:
+        result.pop(location.subject, None)
     return result
+
+
+def _instead_of_nic(
+    cabling: Cabling, found: Location, standing: Sequence[Location], counts: LossCounts, others: Float64s
+) -> Location | None:
+    nic = found.subject.id
+    near = Neighbours.of(cabling, nic, counts)
+    if near is not None and near.lost(near.inside, others) <= _SURELY:
+        return found  # on its way to its neighbours as well
+    if (link := lossy_link_behind(cabling, nic, counts, others)) is not None or near is None:
+        return link or found
+    if (known := next((x for x in standing if nic in x.beside), None)) is not None:
+        return known
+    beside = near.lost(near.beside, others)
+    if beside > _PERHAPS or _LESS * near.share(near.beside) < near.share(near.own):
+        return found  # it loses alone
+    if beside > _SURELY or not near.spared():
+        return None
+    return _with_all_that_lose(cabling, near.link(), counts, others)
 
 
 def lossy_link_behind(cabling: Cabling, nic: str, counts: LossCounts, others: Float64s) -> Location | None:
@@ -61,8 +92,27 @@ def lossy_link_behind(cabling: Cabling, nic: str, counts: LossCounts, others: Fl
         own = (table["src"][slots] == number) | (table["dst"][slots] == number)
         if own.any() and int((~own).sum()) >= _OTHERS:
             share = float(counts.events[slots].sum() / max(1, counts.probes[slots].sum()))
-            return at_element(hidden, paths, share)
+            return _with_all_that_lose(cabling, at_element(hidden, paths, share), counts, others)
     return None
+
+
+def _with_all_that_lose(cabling: Cabling, link: Location, counts: LossCounts, others: Float64s) -> Location:
+    """An inferred `link` with every session that leaves its switch, where these surely lose alike.
+
+    They do where packets are sprayed: each path crosses each link of the switch now and then. If half of them lost
+    twice as much and half nothing, their losses would vary by `_TOLD_APART` sigmas more than chance.
+    """
+    used = counts.used
+    slots = used[leaving(cabling, link, used)]
+    events, probes = counts.events[slots], counts.probes[slots]
+    share = (events.sum() - (probes * others[slots]).sum()) / max(1, probes.sum())
+    expected = probes * (np.maximum(share, 0.0) + others[slots])
+    if not slots.size or expected.mean() * np.sqrt(slots.size / 2) < _TOLD_APART:
+        return link
+    beyond = float(((events - expected) ** 2 / expected).sum() - slots.size) / float(np.sqrt(2 * slots.size))
+    if beyond > _ALIKE:
+        return link
+    return replace(link, slots=slots, path_directions=["both"] * slots.size, share=float(share))
 
 
 def leaving(cabling: Cabling, link: Location, slots: Int64s) -> Bools:

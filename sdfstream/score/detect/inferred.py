@@ -7,7 +7,9 @@ beyond (``~leaf(h00:r0)``, ``~core``), by the NICs and by the paths that cross i
 - and if just one link of that leaf is crossed by every path that it lists; of one beyond: just one that is no leaf.
 
 Then its subject, direction and suspects are read as that element, right or wrong. One trace of any path that it lists
-shows the same to an operator. Otherwise they are no place, and the finding is judged by its invented name.
+shows the same to an operator. Where packets are sprayed no path has a route, and nothing tells the links of a leaf to
+those above it apart: what names one of them is read as its leaf, which is near. Otherwise they are no place, and the
+finding is judged by its invented name.
 """
 
 from __future__ import annotations
@@ -46,16 +48,17 @@ def in_truth(statement: Data, leaves: Mapping[str, str], routes: Mapping[str, It
         return statement
     members = {nic for e in statement["evidence"] if e["what"] == MEMBERS for nic in str(e["where"]).split()}
     if members and statement["subject"]["type"] == "switch":
-        name = _leaf_of(members, leaves)
-        return statement if name is None else _renamed(statement, {str(statement["subject"]["id"]): name})
+        whole = _leaf_of(members, leaves)
+        return statement if whole is None else _renamed(statement, {str(statement["subject"]["id"]): whole})
+    name = _leaf_of(members, leaves)
     if not crossed:
-        return statement
+        sprayed = not routes and name is not None and statement["subject"]["type"] == "link"
+        return {**statement, "subject": {"type": "switch", "id": name}} if sprayed else statement
     if statement["subject"]["type"] == "switch":
         nodes = frozenset.intersection(*(frozenset().union(*map(ends, one)) for one in crossed))
         beyond = {end for end in nodes if "/" not in end} - set(leaves.values())
         return _renamed(statement, {"~core": beyond.pop()}) if len(beyond) == 1 else statement
     cables = frozenset.intersection(*(frozenset(map(ends, one)) for one in crossed))
-    name = _leaf_of(members, leaves)
     if name is None:
         return statement
     far = [next(iter(cable - {name})) for cable in cables if name in cable]

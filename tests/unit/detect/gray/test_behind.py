@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from sdfstream.detect.cabling import Cabling
-from sdfstream.detect.gray.behind import lossy_link_behind
+from sdfstream.detect.gray.behind import links_instead, lossy_link_behind
 from sdfstream.detect.gray.known import LossCounts
 from sdfstream.detect.inferred.hidden import CORE, leaf_name
+from sdfstream.detect.localise import Location
+from sdfstream.records.finding import Subject
 from tests.unit.detect.inferred.test_hidden import GROUP, NICS, World
 
 PROBES = 200
@@ -48,3 +50,52 @@ def test_a_nic_that_loses_alone_is_the_nic(seed: int) -> None:
     cabling = GroupedCabling(world.sessions)
     assert lossy_link_behind(cabling, NICS[2], losses(world, lossy, seed), others) is None
     assert lossy_link_behind(Cabling(world.sessions), NICS[2], losses(world, lossy, seed), others) is None
+
+
+def at_nic(nic: str) -> Location:
+    return Location(Subject("nic", nic), [], False, 0.03, np.empty(0, np.int64), [], 1.0)
+
+
+def thinly(world: World, share: np.ndarray, seed: int) -> LossCounts:
+    """Losses that no single path shows."""
+    counts = [np.zeros(world.sessions.count, np.int64) for _ in range(2)]
+    counts[0][world.slots], counts[1][world.slots] = np.random.default_rng(seed).binomial(40, share), 40
+    return LossCounts(*counts)
+
+
+def instead(world: World, counts: LossCounts, nic: int, standing: tuple[Location, ...] = ()) -> list[Location]:
+    others = np.full(world.sessions.count, 0.001)
+    found = links_instead(GroupedCabling(world.sessions), [at_nic(NICS[nic])], standing, counts, others)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_losses_that_no_path_shows_are_the_link_where_the_neighbours_lose_as_well(seed: int) -> None:
+    world = World(seed)
+    _, crossed = world.round_trips({(1, 2), (1, 3)}, {(1, 2), (1, 3)})
+    (found,) = instead(world, thinly(world, np.where(crossed, 0.04, 0.0005), seed), 2)
+    assert (found.subject.id, found.beside) == (f"{CORE}--{leaf_name(NICS[2])}", (NICS[2], NICS[3]))
+    alone = np.isin(world.sessions.table["src"][world.slots], [2]) | (world.sessions.table["dst"][world.slots] == 2)
+    (nic,) = instead(world, thinly(world, np.where(alone, 0.04, 0.0005), seed), 2)
+    assert nic.subject.id == NICS[2]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sprayed_packets_are_lost_on_all_paths_that_leave_the_switch(seed: int) -> None:
+    """So both NICs behind a lossy link seem to lose, and no path crosses it more than others."""
+    world = World(seed)
+    leaves = (world.src == 1) != (world.dst == 1)
+    counts = losses(world, np.zeros(world.slots.size, np.bool_), seed)
+    counts.events[world.slots] = np.random.default_rng(seed).binomial(PROBES, np.where(leaves, 0.05, 0.0005))
+    (found,) = instead(world, counts, 2)
+    assert found.beside == (NICS[2], NICS[3])
+    assert sorted(found.slots.tolist()) == sorted(world.slots[leaves].tolist())
+    assert 0.04 < found.share < 0.06
+    assert not instead(world, counts, 3, (found,)), "the other NIC is behind it as well"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_a_switch_loses_altogether_is_no_link(seed: int) -> None:
+    world = World(seed)
+    counts = thinly(world, np.where((world.src == 1) | (world.dst == 1), 0.05, 0.0005), seed)
+    assert all(found.subject.type == "nic" for found in instead(world, counts, 2))
