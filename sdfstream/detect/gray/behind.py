@@ -29,7 +29,7 @@ _OTHERS: Final = 2
 _PERHAPS: Final = float(np.log(0.05))
 _LESS: Final = 4.0
 """What loses so many times less than a NIC does not lose by what makes the NIC lose."""
-_TOLD_APART: Final = 4.0
+_SEPARABLE: Final = 4.0
 _ALIKE: Final = 1.0
 """Sigmas."""
 
@@ -44,11 +44,11 @@ def links_instead(
     """
     result = {}
     for location in found:
-        place: Location | None = location
+        better: Location | None = location
         if location.subject.type == "nic":
-            place = _instead_of_nic(cabling, location, standing, counts, others)
-        if place is not None:
-            result[place.subject] = place
+            better = _instead_of_nic(cabling, location, standing, counts, others)
+        if better is not None:
+            result[better.subject] = better
     for location in standing:
         result.pop(location.subject, None)
     return result
@@ -100,14 +100,14 @@ def _with_all_that_lose(cabling: Cabling, link: Location, counts: LossCounts, ot
     """An inferred `link` with every session that leaves its switch, where these surely lose alike.
 
     They do where packets are sprayed: each path crosses each link of the switch now and then. If half of them lost
-    twice as much and half nothing, their losses would vary by `_TOLD_APART` sigmas more than chance.
+    twice as much and half nothing, their losses would vary by `_SEPARABLE` sigmas more than chance.
     """
     used = counts.used
     slots = used[leaving(cabling, link, used)]
     events, probes = counts.events[slots], counts.probes[slots]
     share = (events.sum() - (probes * others[slots]).sum()) / max(1, probes.sum())
     expected = probes * (np.maximum(share, 0.0) + others[slots])
-    if not slots.size or expected.mean() * np.sqrt(slots.size / 2) < _TOLD_APART:
+    if not slots.size or expected.mean() * np.sqrt(slots.size / 2) < _SEPARABLE:
         return link
     beyond = float(((events - expected) ** 2 / expected).sum() - slots.size) / float(np.sqrt(2 * slots.size))
     if beyond > _ALIKE:
