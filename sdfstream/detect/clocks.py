@@ -1,4 +1,4 @@
-"""Clocks by which no delay should be trusted: faulty ones, and those without an error bound.
+"""Clocks by which no delay should be trusted: faulty ones, those whose rate jumped, and those without an error bound.
 
 A clock that loses its bound because its host stopped or its NICs are down is a symptom of that and no detection of its
 own.
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from sdfstream.detect.compare.clock_rates import ClockRates
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
 from sdfstream.detect.instant import Instant
@@ -24,6 +25,8 @@ _MOST = 65_536
 _FRESH_NS = 3 * NS_PER_S
 _FAULTY_NS = 500_000_000
 _UNSYNCED_NS = 5 * NS_PER_S
+_LEARNT_ANEW_NS = 10 * NS_PER_S
+"""After its rate has come back a clock may need so long until its bounds have."""
 
 
 @dataclass(slots=True)
@@ -48,10 +51,14 @@ class ClockDetector:
 
     def __init__(self, config: DetectConfig) -> None:
         self.config = config
+        self.rates = ClockRates()
         self._clocks: dict[str, _ClockState] = {}
+        self._jumped: dict[str, tuple[int, float, int]] = {}
+        """Clocks whose rate jumped: since when, by how much (ppb), until when it was seen; bus time."""
 
     def take(self, batch: pa.RecordBatch, at_ns: int) -> None:
         """Take a ``sdf.state.clock.v1`` message; smoothed rows speak of the past and are passed over."""
+        self.rates.take(batch, at_ns)
         clock, clocks = columns.names(batch, "clock")
         status, statuses = columns.names(batch, "status")
         kind, kinds = columns.names(batch, "kind")
@@ -80,6 +87,8 @@ class ClockDetector:
     def detections(self, now: Instant) -> list[Detection]:
         """Clocks that are faulty or unsynced for no reason that a silence detection gives already."""
         now_ns, excused = now.now_ns, now.silence.hosts
+        self.rates.tick(now_ns)
+        self._jumped |= {name: (*found, now_ns) for name, found in self.rates.jumped(now_ns).items()}
         sick: dict[str, tuple[str, _ClockState]] = {}
         watched = 0
         for name, clock in self._clocks.items():
@@ -87,13 +96,26 @@ class ClockDetector:
                 continue
             watched += 1
             reported = now.findings.is_open("clock-unsynced", Subject("clock", name))
-            kind = self._kind(clock, now_ns, reported=reported)
+            kind = (
+                "clock-faulty"
+                if self._has_jumped(name, clock, now_ns)
+                else self._kind(clock, now_ns, reported=reported)
+            )
             if kind:
                 sick[name] = (kind, clock)
         unsynced = [name for name, (kind, _) in sick.items() if kind == "clock-unsynced"]
         if watched > 2 and len(unsynced) == watched:
             return [self._all(unsynced)]
         return [self._detection(name, kind, clock) for name, (kind, clock) in sick.items()]
+
+    def _has_jumped(self, name: str, clock: _ClockState, now_ns: int) -> bool:
+        """Whether its rate is another, or was and its bounds have not come back since."""
+        if name not in self._jumped:
+            return False
+        if now_ns - self._jumped[name][2] <= _LEARNT_ANEW_NS or clock.status in ("unsynced", "faulty"):
+            return True
+        del self._jumped[name]
+        return False
 
     def _kind(self, clock: _ClockState, now_ns: int, *, reported: bool) -> str:
         """What it is; `reported`: that it is unsynced is a finding, which a moment of another status does not end."""
@@ -104,20 +126,18 @@ class ClockDetector:
         return "clock-unsynced" if clock.status == "unsynced" and age_ns >= grace_ns else ""
 
     def _detection(self, name: str, kind: str, clock: _ClockState) -> Detection:
-        evidence = (
+        evidence: tuple[Evidence, ...] = (
             Evidence("error-bar", round(clock.err_ns / 1e3, 1), "µs", name),
             Evidence("offset", round(clock.offset_ns / 1e3, 1), "µs", name),
             Evidence("samples", float(clock.n), "1", name),
         )
+        since_ns, detail = clock.since_ns, clock.status
+        if kind == "clock-faulty" and name in self._jumped:
+            since_ns, rate_ppb, _ = self._jumped[name]
+            detail = f"its rate jumped by {rate_ppb / 1e3:.0f} ppm"
+            evidence = (Evidence("rate-jump", round(rate_ppb / 1e3, 1), "ppm", name, 0.0), *evidence)
         return Detection(
-            kind,
-            Subject("clock", name),
-            clock.since_ns,
-            "clock",
-            0.9,
-            evidence,
-            suspects=((name, 1.0),),
-            detail=clock.status,
+            kind, Subject("clock", name), since_ns, "clock", 0.9, evidence, suspects=((name, 1.0),), detail=detail
         )
 
     def _all(self, names: list[str]) -> Detection:
@@ -132,8 +152,12 @@ class ClockDetector:
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values."""
         states = [[name, {field: getattr(c, field) for field in _FIELDS}] for name, c in self._clocks.items()]
-        return {"clocks": states}
+        jumped = [[name, *found] for name, found in self._jumped.items()]
+        return {"clocks": states, "rates": self.rates.snapshot(), "jumped": jumped}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
         self._clocks = {name: _ClockState(**saved) for name, saved in state["clocks"]}
+        if "rates" in state:  # a release before had none
+            self.rates.restore(state["rates"])
+        self._jumped = {str(name): (int(a), float(b), int(c)) for name, a, b, c in state.get("jumped", ())}

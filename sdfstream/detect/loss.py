@@ -25,7 +25,7 @@ import numpy.typing as npt
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, revived, symptom
-from sdfstream.detect.gray.behind import leaving, links_instead, paths_instead
+from sdfstream.detect.gray.behind import grown, leaving, links_instead, paths_instead
 from sdfstream.detect.gray.directed import directed
 from sdfstream.detect.gray.known import KnownLosses, Look, LossCounts, onset, scattered, unreported_ns
 from sdfstream.detect.gray.lossy import ALIKE, UNLIKE, LossySubject, exposure, unlikeness
@@ -144,9 +144,8 @@ class LossDetector:
         """Sums over the sessions that may cross each element, of values by session of `slots`."""
         element = self.cabling.element[slots].reshape(slots.size, -1)
         there, size = element >= 0, len(self.cabling.elements)
-        number = element[there]
-        each_there = [np.broadcast_to(x[:, None], element.shape)[there] for x in each]
-        return [np.bincount(number, x, size).astype(np.float64) for x in each_there]
+        values = [np.broadcast_to(x[:, None], element.shape)[there] for x in each]
+        return [np.bincount(element[there], x, size).astype(np.float64) for x in values]
 
     def _unexplained(self, counts: LossCounts, exposures: dict[Subject, Floats], normal: float, limit: float) -> bool:
         """Quick look: does any path or element lose more than standing elements and normal loss explain?"""
@@ -181,8 +180,7 @@ class LossDetector:
         standing = np.array(list(exposures.values())).reshape(len(exposures), counts.probes.size)
         apart = normal + fit_shares(k, n, standing[:, used], normal)[0] @ standing
         new = links_instead(self.cabling, found, [x.location for x in self.standing.values()], counts, apart)
-        pool = {s: exposures[s] for s in self.standing}
-        pool |= {s: exposure(self.cabling, x, self.runs.sessions.count) for s, x in new.items()}
+        pool = exposures | {s: exposure(self.cabling, x, self.runs.sessions.count) for s, x in new.items()}
         if not new:
             return
         former = {s: (self.standing[s], exposures[s]) for s in self._explained_away(pool, new, (k, n, used), normal)}
@@ -293,6 +291,10 @@ class LossDetector:
             share, _ = fit_shares(counts.events[used].astype(float), counts.probes[used].astype(float), matrix, normal)
             mine = list(self.standing).index(subject)
             others = normal + np.delete(share, mine) @ np.delete(matrix, mine, axis=0)
+            if standing.location.beside:
+                standing.location = grown(self.cabling, standing.location, counts, others)
+                exposures[subject] = exposure(self.cabling, standing.location, self.runs.sessions.count)
+                matrix[mine] = exposures[subject][used]
             standing.measure(counts, used, matrix[mine], float(share[mine]), others)
             healed = standing.healed(seen)
             if healed:
@@ -394,6 +396,5 @@ class LossDetector:
         standing = [LossySubject.revived(saved) for saved in state["standing"]]
         self.standing = {x.location.subject: x for x in standing}
         self.normal = None if state["normal"] is None else float(state["normal"])
-        queues = state.get("queues", ())  # a release before had none
-        known = [(revived(queue), int(last_ns)) for queue, last_ns in queues]
+        known = [(revived(queue), int(ns)) for queue, ns in state.get("queues", ())]  # a release before had none
         self._queues = {queue.subject: (queue, last_ns) for queue, last_ns in known}

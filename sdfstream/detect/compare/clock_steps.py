@@ -134,7 +134,8 @@ class ClockStepDetector:
         if self._gathering_ns != ABSENT_NS and now_ns - self._gathering_ns >= _GATHER_NS:
             self._assess(now_ns)
         self._standing = {n: s for n, s in self._standing.items() if now_ns - s[1] < _STANDS_NS}
-        return [self._detection(name, *found) for name, found in self._standing.items()]
+        racing = now.findings.reported("clock-faulty")  # a clock that leaves its line by its rate did not step
+        return [self._detection(name, *found) for name, found in self._standing.items() if name not in racing]
 
     def _assess(self, now_ns: int) -> None:
         """Find whose jumps they were; two clocks alone cannot tell, and the one that is not the reference is named."""

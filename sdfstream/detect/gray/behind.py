@@ -26,7 +26,7 @@ _SURELY: Final = float(np.log(1e-4))
 _LEAST_EVENTS: Final = 2
 _OTHERS: Final = 2
 """Paths of other NICs that lose as well, at least."""
-_PERHAPS: Final = float(np.log(0.05))
+_PERHAPS, _LIKELY = float(np.log(0.05)), float(np.log(0.01))
 _LESS: Final = 4.0
 """What loses so many times less than a NIC does not lose by what makes the NIC lose."""
 _SEPARABLE: Final = 4.0
@@ -68,7 +68,7 @@ def _instead_of_nic(
     beside = near.lost(near.beside, others)
     if beside > _PERHAPS or _LESS * near.share(near.beside) < near.share(near.own):
         return found  # it loses alone
-    if beside > _SURELY or not near.spared():
+    if beside > (_LIKELY if near.inside.size else _SURELY) or not near.spared():
         return None
     return _with_all_that_lose(cabling, near.link(), counts, others)
 
@@ -113,6 +113,21 @@ def _with_all_that_lose(cabling: Cabling, link: Location, counts: LossCounts, ot
     if beyond > _ALIKE:
         return link
     return replace(link, slots=slots, path_directions=["both"] * slots.size, share=float(share))
+
+
+def grown(cabling: Cabling, link: Location, counts: LossCounts, others: Float64s) -> Location:
+    """An inferred `link` with the sessions that leave its switch and have lost something surely since it was found.
+
+    `others` is the share of probes of each session of `counts.used` that all but the link lose.
+    """
+    used = counts.used
+    events, probes = counts.events[used], counts.probes[used]
+    more = (events >= _LEAST_EVENTS) & leaving(cabling, link, used) & ~np.isin(used, link.slots)
+    more[more] = log_tail_bound(events[more], probes[more], np.clip(others[more], 1e-9, 0.999)) <= _SURELY
+    if not more.any():
+        return link
+    slots = np.union1d(link.slots, used[more])
+    return replace(link, slots=slots, path_directions=["both"] * slots.size)
 
 
 def leaving(cabling: Cabling, link: Location, slots: Int64s) -> Bools:

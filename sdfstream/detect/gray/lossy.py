@@ -32,6 +32,7 @@ _LEAST_EVENTS, _RECENT_EVENTS = 4, 16
 _REMEMBERED_NS = 64 * NS_PER_S
 """So long an element stands of which nothing clear was seen since its agents were late: as far as the windows reach."""
 _MOST_HARMED = 0.6
+_LIKELY = float(np.log(20.0))
 ALIKE, UNLIKE = 1.0, 2.5
 """Paths that are less unlike, in sigmas, are of one element; those more unlike are not."""
 _SURE = 0.9
@@ -106,6 +107,18 @@ class LossySubject:
         each = np.full(slots.size, self.others)
         nic = self.location.subject.type == "nic"
         self.unlike = unlikeness(counts.events[slots], counts.probes[slots], each, in_whole=nic)
+        if self.location.beside:
+            self.harmed = self._likely(counts, self.harmed)
+
+    def _likely(self, counts: LossCounts, slots: Ints) -> Ints:
+        """Of sessions that lost something those that most likely cross an inferred link; all, where none is so likely.
+
+        Which do is known by their losses alone, and one loss may be chance's: k of n lost in normal loss λ0 or in
+        λ0 + x have the likelihood ratio (1 + x/λ0)^k · exp(−n·x).
+        """
+        base, events, probes = max(self.others, 1e-6), counts.events[slots], counts.probes[slots]
+        found = slots[events * np.log1p(self.share / base) - probes * self.share > _LIKELY]
+        return found if found.size else slots
 
     def shares(self) -> tuple[float, float, float]:
         """Loss share with 99.8 % bounds: with loss p a counted probe begins a run with p/(1 + p)."""

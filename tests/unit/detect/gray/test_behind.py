@@ -1,10 +1,12 @@
 """Losses of a NIC's paths that a link behind it brings."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from sdfstream.detect.cabling import Cabling
-from sdfstream.detect.gray.behind import links_instead, lossy_link_behind
+from sdfstream.detect.gray.behind import grown, links_instead, lossy_link_behind
 from sdfstream.detect.gray.known import LossCounts
 from sdfstream.detect.inferred.hidden import CORE, leaf_name
 from sdfstream.detect.localise import Location
@@ -99,3 +101,17 @@ def test_what_a_switch_loses_altogether_is_no_link(seed: int) -> None:
     world = World(seed)
     counts = thinly(world, np.where((world.src == 1) | (world.dst == 1), 0.05, 0.0005), seed)
     assert all(found.subject.type == "nic" for found in instead(world, counts, 2))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_link_grows_by_the_paths_that_lose_later_and_by_no_others(seed: int) -> None:
+    """What they lost would be laid to something else once the link has healed."""
+    world = World(seed)
+    _, lossy = world.round_trips({(1, 2)}, {(1, 2)})
+    counts, others = losses(world, lossy, seed), np.full(world.sessions.count, 0.001)
+    (found,) = instead(world, counts, 2)
+    early = replace(found, slots=found.slots[:3], path_directions=["both"] * 3)
+    later = grown(GroupedCabling(world.sessions), early, counts, others[counts.used])
+    assert set(later.slots.tolist()) <= set(world.slots[lossy].tolist())
+    assert later.slots.size == len(later.path_directions) > 0.9 * lossy.sum()
+    assert grown(GroupedCabling(world.sessions), later, counts, others[counts.used]) is later

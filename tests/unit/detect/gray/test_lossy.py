@@ -1,5 +1,7 @@
 """An element that loses: its share beside others', when it has healed, and whether its paths lose alike."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -136,3 +138,13 @@ def test_a_direction_that_a_short_window_was_sure_of_is_doubted_by_the_whole_one
     newer = Location(standing.location.subject, [d for d, _ in both], False, 0.05, np.array([0]), both, 1.0, ["both"])
     standing.heed(newer, whole=whole)
     assert standing.location.direction_known is not taken
+
+
+def test_of_an_inferred_link_paths_that_lost_by_chance_are_not_listed() -> None:
+    events, probes = np.array([6, 1, 0, 4]), np.array([300, 300, 300, 300])
+    standing = lossy()
+    standing.location = replace(standing.location, beside=("h00/r0", "h01/r0"))
+    standing.measure(LossCounts(events, probes), np.arange(4), np.ones(4), 0.02, np.full(4, 0.0005))
+    assert standing.harmed.tolist() == [0, 3]
+    standing.measure(LossCounts(events // 6, probes), np.arange(4), np.ones(4), 0.02, np.full(4, 0.0005))
+    assert standing.harmed.tolist() == [0], "where none is likely, what lost something"
