@@ -9,7 +9,9 @@ Per directed path (session and direction) and window of ``sdf.derived.owd.v1``:
 - the round trip must be slow too: a clock that moves makes one direction slower and the other as much faster, and
   their sum, which needs no clock, stays as it was;
 - a path is *slow* after several windows net above all that (`numeric.cusum.PersistenceCusum`);
-- a window whose error bar is missing or wider than `max_err_us` is not evaluated at all.
+- a window whose error bar is missing or wider than `max_err_us` is not evaluated at all;
+- a way that has become longer is no queue: where a small excess stays for seconds and scatters no more than the quiet
+  path did, the baseline follows it at once (`shifts`).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import pyarrow as pa
 
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.queues.excess import AssessedWindows
+from sdfstream.detect.queues.shifts import DelayShifts
 from sdfstream.detect.sessions import Sessions
 from sdfstream.numeric.cusum import PersistenceCusum
 from sdfstream.numeric.moments import EwMoments
@@ -89,6 +92,7 @@ class DelayBaselines:
         self.round_trip = EwMoments(alpha=1 / 300)
         """Of the two directions' sum, per session."""
         self.cusum = PersistenceCusum(config.excess_windows, config.excess_release)
+        self.shifts = DelayShifts()
         self.table = Table(
             {
                 "window_ns": np.int64(ABSENT_NS),
@@ -124,13 +128,14 @@ class DelayBaselines:
         self.moments.ensure(rows)
         self.round_trip.ensure(self.sessions.count)
         self.cusum.ensure(rows)
+        self.shifts.ensure(rows)
         self.table.ensure(rows)
 
     def forget(self, slots: Ints) -> None:
         """Start anew for these sessions."""
         both = np.concatenate([2 * slots, 2 * slots + 1])
         self.round_trip.table.reset(slots)
-        for table in (self.moments.table, self.cusum.table, self.table):
+        for table in (self.moments.table, self.cusum.table, self.shifts.table, self.table):
             table.reset(both)
 
     def take(self, rows: MeasuredWindows, slots: Ints, at_ns: Ints) -> None:
@@ -194,10 +199,18 @@ class DelayBaselines:
             t[name][number] = np.where(high | on, begun, ABSENT_NS)
         for name, more in (("waited", above), ("waits", np.ones(number.size, np.int64))):
             t[name][number] = np.where(high | on, t[name][number] + more, 0)
+        self._follow(number, np.where(warm & ~moved, above, 0.0), spread)
         quiet = ~on & (alone < 0.5)
         _learn_normal(self.moments, number[quiet], delay[quiet])
         deviations: Floats = np.abs(delay - mean)[quiet & warm]
         return deviations
+
+    def _follow(self, number: Ints, above: Floats, spread: Floats) -> None:
+        """Move the baselines of paths that have become longer or shorter."""
+        moved, by_ns = self.shifts.take(number, above, spread)
+        self.moments.mean[moved] += by_ns
+        np.add.at(self.round_trip.mean, moved // 2, by_ns)
+        self.cusum.table.reset(moved)
 
     def _keep(self, use: Bools, number: Ints, window_ns: int, above: Floats, err: Floats) -> None:
         """Note windows for the queues of links (`assessed`)."""
@@ -284,6 +297,7 @@ class DelayBaselines:
             "moments": self.moments.snapshot(),
             "round_trip": self.round_trip.snapshot(),
             "cusum": self.cusum.snapshot(),
+            "shifts": self.shifts.table.snapshot(),
             "table": self.table.snapshot(),
             "noise": [self.noise_ns, self.learnt],
             "waiting": [_joined(self._waiting)] if self._waiting else [],  # however it was cut into calls
@@ -294,6 +308,8 @@ class DelayBaselines:
         self.moments.restore(state["moments"])
         self.round_trip.restore(state["round_trip"])
         self.cusum.restore(state["cusum"])
+        self.shifts.table.restore(state.get("shifts", {}))  # a release before had none
+        self.shifts.ensure(self.table["seen_ns"].size)
         self.table.restore(state["table"])
         self.noise_ns, self.learnt = float(state["noise"][0]), int(state["noise"][1])
         self._waiting = [tuple(x) for x in state["waiting"]]
