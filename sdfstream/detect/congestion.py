@@ -86,11 +86,10 @@ class CongestionDetector:
         now_ns, left_out = now.now_ns, now.left_out
         reached_ns = now.reached_ns
         everything = self.delays.slow(reached_ns) & ~np.repeat(left_out, 2)
+        reported = now.findings.reported("congestion")
         if not everything.any():
             self.blamed = frozenset()
-            self._placed.clear()
-            self._causes.clear()
-            self._serious.clear()
+            self._keep(reported)
             return []
         slow, well = np.flatnonzero(everything), np.flatnonzero(self._well(now))
         found: dict[Subject, tuple[Location, Ints]] = {}
@@ -103,7 +102,7 @@ class CongestionDetector:
                     number = np.concatenate([found[location.subject][1], number])
                 found[location.subject] = (location, number)
         self._locate_by_others(found)
-        hot, reported = self.delays.hot(), now.findings.reported("congestion")
+        hot = self.delays.hot()
         full = self._full_port(slow, reported)
         self._full = None if full is None else full.subject
         if full is not None:
@@ -114,11 +113,8 @@ class CongestionDetector:
             if number.size and (subject.id in reported or 2 * int(hot[number].sum()) >= number.size)
         ]
         self.blamed = frozenset(location.subject.id for location, _ in detected)
-        self._placed = {subject: location for subject, location in self._placed.items() if subject.id in reported}
+        self._keep(reported)
         self._placed |= {location.subject: location for location, _ in detected if location.subject.type != "path"}
-        standing = self.blamed | reported
-        self._causes = {subject: cause for subject, cause in self._causes.items() if subject.id in standing}
-        self._serious = {subject for subject in self._serious if subject.id in standing}
         ce_share = self.marks.share(now_ns)
         queues = [self._detection(location, number, ce_share, now) for location, number in detected]
         return self._rooted(queues, slow, well, now)
@@ -253,6 +249,13 @@ class CongestionDetector:
             direction_known=location.direction_known,
             classes=tuple(int(c) for c in classes),
         )
+
+    def _keep(self, reported: frozenset[str]) -> None:
+        """Forget what was known of queues that neither stand nor have an open finding any more."""
+        standing = self.blamed | reported
+        self._placed = {subject: location for subject, location in self._placed.items() if subject.id in reported}
+        self._causes = {subject: cause for subject, cause in self._causes.items() if subject.id in standing}
+        self._serious = {subject for subject in self._serious if subject.id in standing}
 
     def _cause(
         self, location: Location, number: Ints, since_ns: int, excess_us: float, marked: Floats, now: Instant

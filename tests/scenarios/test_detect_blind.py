@@ -99,6 +99,24 @@ def test_a_lossy_link_is_one_finding_though_both_nics_of_its_leaf_seem_to_lose(s
     assert made.false_alarms == []
 
 
+@pytest.mark.parametrize("seed", [91, 92])
+def test_where_packets_are_sprayed_both_nics_of_a_leaf_lose_by_one_link_of_it(seed: int) -> None:
+    """Which one no measurement from outside tells; each NIC was told, with the link beside."""
+    sprayed = EIGHT[0] | {"hash": "spray"}
+    made = run(seed, 26.0, {"kind": "gray-loss", "at": 8, "lasts": 12, "share": 0.1}, of=(sprayed, EIGHT[1]))
+    (fact,) = made.faults
+    assert (fact.found, fact.cause, fact.findings) == (True, True, 1), fact
+    assert made.false_alarms == []
+
+
+@pytest.mark.parametrize("seed", [84, 101])
+def test_one_percent_that_no_single_path_shows_is_placed(seed: int) -> None:
+    made = run(seed, 30.0, {"kind": "gray-loss", "at": 8, "share": 0.01})
+    (fact,) = made.faults
+    assert (fact.exact, fact.inferred, fact.cause, fact.findings) == (True, True, True, 1), fact
+    assert made.false_alarms == []
+
+
 @pytest.mark.parametrize("direction", ["fwd", "rev"])
 def test_a_nic_that_loses_in_one_direction_has_it_named(direction: str) -> None:
     """A lost probe's row says nothing of it: the reflectors' own numbers do."""
