@@ -18,6 +18,7 @@ from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.delays import DelayBaselines
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
 from sdfstream.detect.inferred.hidden import evidence_of, is_inferred
+from sdfstream.detect.inferred.leaves import whole_leaves
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.marks import MARKS_NS, MarkDetector
@@ -96,7 +97,8 @@ class CongestionDetector:
         classes = self.cabling.sessions.table["dscp"]
         for dscp in np.unique(classes[slow // 2]).tolist():
             mine, others = slow[classes[slow // 2] == dscp], well[classes[well // 2] == dscp]
-            for location in self._cache.recall(observe(mine, others), now_ns, partial(self._located, mine, others)):
+            here = self._cache.recall(observe(mine, others), now_ns, partial(self._located, mine, others))
+            for location in self._paused_leaves(here):
                 number = location.directed_paths()
                 if location.subject in found:
                     number = np.concatenate([found[location.subject][1], number])
@@ -127,6 +129,16 @@ class CongestionDetector:
         former = next((x for x in self._placed.values() if x.subject == self._full and x.subject.id in reported), None)
         found = full_port(self.cabling, paused, slow, self.delays.mean_wait_ns(slow))
         return found or former
+
+    def _paused_leaves(self, found: list[Location]) -> list[Location]:
+        """`found` with a switch in place of all NICs of an inferred leaf that it tells to wait: a queue behind it."""
+        paused = self.rates.paused(self.config.pause_rate_hz)
+        nics = [x for x in found if x.subject.id in paused and x.subject.type == "nic" and sent_by_nics(x.directions)]
+        if len(nics) < HELD_UP:
+            return found
+        since_ns = self.delays.table["since_ns"].reshape(-1, 2)
+        first_ns = np.where(since_ns == ABSENT_NS, np.iinfo(np.int64).max, since_ns).min(axis=1)
+        return [*(x for x in found if x not in nics), *whole_leaves(self.cabling, nics, first_ns)]
 
     def _rooted(self, queues: list[Detection], slow: Ints, well: Ints, now: Instant) -> list[Detection]:
         """`queues` with those that others make put under them."""

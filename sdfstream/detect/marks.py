@@ -1,7 +1,8 @@
 """What the network did to the IP header: CE marks, and DSCP or ECN that arrive other than they were sent.
 
 Marks of a queue are information: its paths are not slow yet. Where the marked probes did not wait, there is none, and
-the threshold is wrong (`compare.waits`): that is a warning.
+the threshold is wrong (`compare.waits`): that is a warning. So is a queue that marks almost everything: its senders do
+not yield. (On paths whose own delay varies much, as a job's bursts make it, such a queue may be seen by its marks alone.)
 
 CE instead of ECT is a mark, not a rewrite (RFC 3168 section 5). A reflector that answers in the class in which the
 probe arrived is not blamed for the reverse direction.
@@ -41,6 +42,7 @@ _BINS = 20
 MARKS_NS = _BINS * 100 * NS_PER_MS
 """Arrivals and marks are counted over this time."""
 _LEAST = 8
+_FLOODED = 0.9
 _AFTER_NS = 2500 * NS_PER_MS
 """Marks of a queue are counted for so long after its delay is over: of a backlog both are read in one."""
 _MARKING_NS = 3600 * NS_PER_S
@@ -180,6 +182,7 @@ class MarkDetector:
         self.waits.ask_neighbours(number)
         waits = self.waits.of(number, now_ns)
         mistuned = self._is_mistuned(location.subject.id, waits, marked)
+        flooded = marked >= _FLOODED * arrived and waits is not None and waits.surely
         evidence = [
             Evidence("ce-share", round(marked / max(1, arrived), 3), "1", where, 0.0),
             Evidence("arrived", float(arrived), "1", where),
@@ -196,7 +199,7 @@ class MarkDetector:
             "ecn-mistuned" if mistuned else "queueing",
             location.probability,
             tuple(evidence),
-            severity="warning" if mistuned else "info",
+            severity="warning" if mistuned or flooded else "info",
             suspects=tuple(location.suspects),
             symptoms=self._symptoms("ecn-marks", number, now_ns),
             confirm_ns=int(self.config.ce_only_s * NS_PER_S),

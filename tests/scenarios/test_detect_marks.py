@@ -71,6 +71,13 @@ def test_marks_of_a_queue_are_information(seed: int, nic: bool) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("nic", [False, True])
+def test_a_queue_that_marks_everything_is_a_warning(seed: int, nic: bool) -> None:
+    _, last = marks(seed, 8.0, 14.0, delay_us=QUEUE_US, ce=1.0, nic=nic)
+    assert told(last) == ("warning", "queueing")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("nic", [False, True])
 def test_a_queue_that_stands_from_the_very_start_is_no_mistuned_port(seed: int, nic: bool) -> None:
     """What is normal would be learnt with it in it."""
     _, last = marks(seed, 0.0, 30.0, delay_us=QUEUE_US, ce=0.2, nic=nic)
@@ -83,13 +90,14 @@ def test_a_link_mistuned_from_the_very_start_is_known_by_other_paths_between_the
     assert told(last) == ("warning", "ecn-mistuned")
 
 
-def on_the_twin(folder: Path, kind: str, seed: int) -> RunFacts:
+def on_the_twin(folder: Path, kind: str, seed: int, known: str = "true") -> RunFacts:
     """The shipped scenario of that name in half its time: what was there before the fault is shorter."""
     file = folder / f"{kind}.yaml"
     file.write_text(
         f"""about: {kind}, as it is shipped but for its time
 fabric: {{kind: leaf-spine, hosts: 8, leaves: 4, spines: 4}}
 probes: {{peers: 5, ports: 3}}
+known: {{topology: {known}, traces: {known}}}
 load: {{utilisation: 0.3}}
 seconds: 26
 faults:
@@ -116,3 +124,15 @@ def test_the_twin_s_mistuned_port_is_found_at_its_place_with_its_cause(tmp_path:
     assert fact.found and fact.exact and fact.directed and fact.cause
     assert fact.reported_class == "configuration"
     assert not made.false_alarms and not made.empty_evidence
+
+
+@pytest.mark.parametrize("seed", [2, 4, 101])
+def test_nics_that_their_leaf_tells_to_wait_are_one_queue_behind_it_where_nothing_is_known(
+    tmp_path: Path, seed: int
+) -> None:
+    made = on_the_twin(tmp_path, "ecn-mistuned", seed, known="false")
+    (fact,) = made.faults
+    assert fact.found and fact.cause
+    (reported,) = fact.reported
+    assert reported in (f"congestion link {fact.target}", f"congestion switch {fact.target.split('--')[0]}")
+    assert not made.false_alarms
