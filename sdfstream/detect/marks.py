@@ -2,7 +2,7 @@
 
 Marks of a queue are information: its paths are not slow yet. Where the marked probes did not wait, there is none, and
 the threshold is wrong (`compare.waits`): that is a warning. So is a queue that marks almost everything: its senders do
-not yield. (On paths whose own delay varies much, as a job's bursts make it, such a queue may be seen by its marks alone.)
+not yield. (On paths whose own delay varies much, as a job's bursts make it, it may be seen by its marks alone.)
 
 CE instead of ECT is a mark, not a rewrite (RFC 3168 section 5). A reflector that answers in the class in which the
 probe arrived is not blamed for the reverse direction.
