@@ -92,7 +92,7 @@ def test_failover_by_error_completion_and_failback(streams: Streams, ports: dict
     figure("first chunk acknowledged on the standby after the error completion", moved_ms)
     figure(f"all {SLOTS} acknowledged on the standby after the error completion", all_ms)
     figure("cut to flowing again by the standby", outage_ms)
-    print(f"figure chunks: {len(sent)} sent, {inbox.taken} taken once, {inbox.repeated} repeats refused")
+    print(f"\nfigure chunks: {len(sent)} sent, {inbox.taken} taken once, {inbox.repeated} repeats refused")
 
 
 def test_chunks_that_had_arrived_are_refused_the_second_time(streams: Streams) -> None:
@@ -146,7 +146,7 @@ def test_pacing_holds_the_rate(streams: Streams, rate_bps: int) -> None:
         streams.poll()
     seconds = time.monotonic() - began_s
     got_bps = chunks * SLOT_BYTES * 8 / seconds
-    print(f"figure paced to {rate_bps / 1e6:g} Mbit/s: {got_bps / 1e6:.2f}")
+    print(f"\nfigure paced to {rate_bps / 1e6:g} Mbit/s: {got_bps / 1e6:.2f}")
     # a starved machine sends slower, never faster
     assert got_bps <= 1.05 * rate_bps
     assert got_bps >= 0.7 * rate_bps
