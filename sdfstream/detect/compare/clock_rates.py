@@ -19,6 +19,8 @@ from sdfstream.records.hostclock import UTC
 from sdfstream.records.units import ABSENT_NS, NS_PER_S
 
 _MOST: Final = 65_536
+_MOST_PPB: Final = 1e9
+"""Figures beyond are none: a clock that runs twice as fast."""
 _LIMIT_PPB: Final = 20_000.0
 """Beyond what sync is wrong by while it learns a clock anew."""
 _ALPHA: Final = 0.1
@@ -59,7 +61,7 @@ class ClockRates:
         causal = np.array([k != "smoothed" for k in kinds] + [True])[kind]
         known = np.array([self.names.add(n) if n != UTC else -1 for n in names] + [-1], np.int64)[clock]
         skew = columns.values(batch, "skew_ppb").astype(np.float64)
-        rows = np.flatnonzero(causal & (known >= 0) & np.isfinite(skew))
+        rows = np.flatnonzero(causal & (known >= 0) & (np.abs(skew) < _MOST_PPB))
         self.table.ensure(len(self.names))
         number, last = np.unique(known[rows][::-1], return_index=True)
         t = self.table

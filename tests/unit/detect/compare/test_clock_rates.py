@@ -78,6 +78,18 @@ def test_a_clock_that_warms_up_or_is_new_or_one_of_two_has_not_jumped() -> None:
         assert jumped(rates, now_s) == {}
 
 
+@pytest.mark.parametrize("nonsense", [np.inf, np.nan, 1e308, -1e308])
+def test_a_rate_that_is_none_costs_nothing(nonsense: float) -> None:
+    """As a mean it would stay, and be every other clock's median."""
+    rates = ClockRates()
+    now_s = run(rates, 15, USUAL)
+    now_s = run(rates, 2, USUAL + np.array([0, nonsense, 0, 0]), now_s)
+    now_s = run(rates, 2, USUAL - np.array([0, nonsense, 0, 0]), now_s)
+    assert jumped(rates, now_s) == {}
+    now_s = run(rates, 3, USUAL + np.array([0, 0, 50_000.0, 0]), now_s)
+    assert list(jumped(rates, now_s)) == ["h2"]
+
+
 def test_a_state_is_taken_up_where_it_was_left() -> None:
     rates, other = ClockRates(), ClockRates()
     now_s = run(rates, 15, USUAL)
