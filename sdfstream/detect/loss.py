@@ -53,7 +53,7 @@ _LEAST_EVENTS = 4
 _CLEAR = 0.9
 _AMBIGUOUS = 2.5
 _SEPARATE_NS = 4 * NS_PER_S
-"""How long loss lasts before a switch is named for want of a clear cable: the paths over its others tell them apart."""
+"""How long loss lasts before an element is named that is not clear: the paths over others tell them apart."""
 _MIDDLE_TICKS, _SLOW_TICKS, _REVIEW_TICKS = 4, 10, 20
 """The long window is searched this often for what is new, and for whether what stands is still the best answer."""
 _FEWER = float(np.log(100.0))
@@ -253,8 +253,7 @@ class LossDetector:
                 return None  # not yet clear whether the element or something behind it loses
         first = onset(course)
         lasts_ns = (course.events.size - first) * course.width_ns
-        early = location.subject.type == "switch" and lasts_ns < _SEPARATE_NS
-        if location.probability < _CLEAR and (early or tail > _AMBIGUOUS * limit):
+        if location.probability < _CLEAR and (lasts_ns < _SEPARATE_NS or tail > _AMBIGUOUS * limit):
             return None
         return LossySubject(location, course.start_ns(first))
 

@@ -29,7 +29,9 @@ def directed(cabling: Cabling, found: Location, there: Int64s, probes: Int64s, n
     """`found` with its direction as far as it shows; unchanged where it does not.
 
     `there` and `probes`, (sessions,): lost on the way there and sent since it began; `normal`: share lost anyway.
+    What was lost beyond what was sent is of probes that are not counted: an outage took them, or they are older.
     """
+    there = np.minimum(there, probes)
     sides = _sides(cabling, found)
     if sides is None:
         return found

@@ -57,6 +57,14 @@ def test_what_paths_say_is_doubted_where_probes_were_lost_the_other_way() -> Non
     assert (set(found.directions), found.direction_known) == ({TX, RX}, False)
 
 
+def test_losses_of_probes_that_are_not_counted_tell_nothing() -> None:
+    """An outage's losses are told apart from gray loss, and of its sessions no probe need be left."""
+    world = World(0)
+    there, probes = counts(world, 0.03, 0.0)
+    found = directed(Cabling(world.sessions), at_nic([TX, RX], known=False), there, np.zeros_like(probes), NORMAL)
+    assert (set(found.directions), found.direction_known) == ({TX, RX}, False)
+
+
 @pytest.mark.parametrize(("lost", "direction"), [("out", 0), ("in", 1)])
 def test_an_inferred_link_is_told_by_the_ends_of_its_paths(lost: str, direction: int) -> None:
     world = World(0)
