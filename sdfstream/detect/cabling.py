@@ -38,8 +38,6 @@ Bools = npt.NDArray[np.bool_]
 FWD, REV = 0, 1
 _MAX_ELEMENTS = 1 << 20
 _REFRESH = 64
-_LIKELIER = float(np.log(3.0))
-_SWITCH, _CABLE, _QUEUES = float(np.log(1e-5)), float(np.log(1e-4)), float(np.log(1e-12))
 _MOVES_NS = 600 * NS_PER_S
 _DOUBT = 0.5
 """Share of flows that a router sends elsewhere when it loses or regains one of a few equal routes (measured: 0.51)."""
@@ -294,24 +292,6 @@ class Cabling:
         return False
 
     # -- for the search -----------------------------------------------------------------------------------------
-
-    def log_prior(self, kind: str = "") -> Floats:
-        """(elements,) log odds of being faulty before anything is seen: a switch less often than a cable or NIC.
-
-        For ``silence`` a dead downlink to a leaf is likelier than a dead uplink: that the leaf itself takes out of its
-        ECMP group, so only a fault that keeps the carrier stays silent there; the spine has no other route.
-        For a ``queue`` the reverse holds: of links of one speed in a row that carry the same packets only the first can
-        queue. A switch of two cables is not to blame for queues on both (`_QUEUES`).
-        """
-        return np.array([self._odds(name, kind) for name in self.elements.list], np.float64)
-
-    def _odds(self, name: str, kind: str) -> float:
-        if name.startswith("node "):
-            return _QUEUES if kind == "queue" and len(self.topology.neighbours.get(name[5:], ())) == 2 else _SWITCH
-        a, arrow, b = name.partition("->")
-        if arrow and a and (b in self.topology.leaves) == (kind == "silence") and kind:
-            return _CABLE + _LIKELIER
-        return _CABLE
 
     def entries(self, slots: Ints, fwd: Bools, rev: Bools, then_ns: Ints | None = None) -> tuple[Ints, Ints, Floats]:
         """(row, element, weight) of observations that cross the forward and/or reverse direction of these sessions.

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from sdfstream.detect.cabling import FWD, REV, Cabling
 from sdfstream.detect.inferred.hidden import HiddenElement, hidden_elements
 from sdfstream.detect.one_cable import cable_instead
-from sdfstream.detect.problem import Observations, Problem, pose
+from sdfstream.detect.problem import Observations, Problem, log_priors, pose
 from sdfstream.numeric.blame import Culprit, blame
 from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Subject
@@ -28,6 +28,7 @@ Bools = npt.NDArray[np.bool_]
 _OWN_PRIOR = float(np.log(1e-7))
 _CLEAR = 0.7
 """A suspect is named when it is at least this likely."""
+_MOST, _NEARLY_ALL = 0.5, 0.8  # of a switch's cables: more are its own failure
 _JOINT = 0.02
 """Two culprits are one subject when the product of its probabilities for each is above this."""
 _INCUMBENT = 2.0
@@ -99,7 +100,7 @@ def locate(
     least_share : float
         A sick element fails at least this share of the trials that cross it.
     kind : str
-        ``silence`` or ``queue`` where that makes some elements likelier than others (see `Cabling.log_prior`).
+        ``silence``, ``queue`` or ``loss``, which makes some elements likelier than others (`log_priors`).
     incumbents : frozenset of str
         Subject ids blamed at the last call.
     nothing_new : bool
@@ -120,7 +121,7 @@ def locate(
     merged = [x for x in _merge(cabling, posed, culprits, ports=kind == "queue") if x.slots.size]
     if kind == "silence":
         merged = [_without_switch(cabling, posed, x) for x in merged]
-    found = _merge_hosts(cabling, _merge_switches(cabling, merged, 3 if kind == "queue" else 2))
+    found = _merge_hosts(cabling, _merge_switches(cabling, merged, kind))
     if infer:
         found = _with_hidden(cabling, seen, found, _evidence(seen, noise, least_share))
     return _gather_paths(cabling, found, incumbents)
@@ -130,7 +131,7 @@ def _priors(
     cabling: Cabling, posed: Problem, kind: str, incumbents: frozenset[str], *, nothing_new: bool
 ) -> tuple[Floats, Floats]:
     """Log prior of each element of `posed` and of each path's own fault, and how far incumbents are favoured."""
-    log_prior = np.concatenate([cabling.log_prior(kind)[posed.elements], np.full(posed.own.size, _OWN_PRIOR)])
+    log_prior = np.concatenate([log_priors(cabling, kind)[posed.elements], np.full(posed.own.size, _OWN_PRIOR)])
     favour = np.zeros(log_prior.size)
     if incumbents:
         subjects = [cabling.subject(p) for p in posed.elements.tolist()]
@@ -258,14 +259,17 @@ def _named(cabling: Cabling, posed: Problem, element: int) -> tuple[Subject, str
     return Subject("path", name), name
 
 
-def _merge_switches(cabling: Cabling, locations: list[Location], least: int) -> list[Location]:
-    """Sick cables that all end at one switch, `least` or more and over half of its cables: the switch."""
+def _merge_switches(cabling: Cabling, locations: list[Location], kind: str) -> list[Location]:
+    """Sick cables that all end at one switch, most of its cables: the switch.
+
+    Shares of loss show whether some cables fail or all, which are then alike: it takes nearly all of them.
+    """
     cables = [x for x in locations if x.subject.type in ("link", "nic")]
-    if len(cables) < least:
+    if len(cables) < (3 if kind == "queue" else 2):
         return locations
-    ends = [cabling.switches_of(x.subject) for x in cables]
+    ends, most = [cabling.switches_of(x.subject) for x in cables], _NEARLY_ALL if kind == "loss" else _MOST
     for switch in sorted(set.intersection(*ends)):
-        if 2 * len(cables) > len(cabling.topology.neighbours.get(switch, ())) > 0:
+        if len(cables) > most * len(cabling.topology.neighbours.get(switch, ())) > 0:
             whole = _joined(Subject("switch", switch), cables, [(switch, 1.0)])
             return [whole] + [x for x in locations if x not in cables]
     return locations

@@ -28,7 +28,8 @@ from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, revived, sympto
 from sdfstream.detect.gray.behind import grown, leaving, links_instead, paths_instead
 from sdfstream.detect.gray.directed import directed
 from sdfstream.detect.gray.known import KnownLosses, Look, LossCounts, onset, scattered, unreported_ns
-from sdfstream.detect.gray.lossy import ALIKE, UNLIKE, LossySubject, exposure, unlikeness
+from sdfstream.detect.gray.lossy import ALIKE, UNLIKE, LossySubject, clearest, exposure, unlikeness
+from sdfstream.detect.gray.unexplained import is_unexplained, normal_share
 from sdfstream.detect.inferred.hidden import evidence_of
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.liveness import SessionLiveness
@@ -38,7 +39,7 @@ from sdfstream.detect.recent import RecentFaults
 from sdfstream.detect.root.queues import drops
 from sdfstream.detect.runs import BINS, LossRuns
 from sdfstream.numeric.binomial import log_tail_bound
-from sdfstream.numeric.mixture import fit_shares, healthy_share
+from sdfstream.numeric.mixture import fit_shares
 from sdfstream.records.finding import Evidence, Subject
 from sdfstream.records.units import NS_PER_MS, NS_PER_S, TICK_NS
 
@@ -53,7 +54,7 @@ _LEAST_EVENTS = 4
 _CLEAR = 0.9
 _AMBIGUOUS = 2.5
 _SEPARATE_NS = 4 * NS_PER_S
-"""How long loss lasts before an element is named that is not clear: the paths over others tell them apart."""
+"""How long loss lasts before a switch, or what is not clear, is named: paths over other cables tell them apart."""
 _MIDDLE_TICKS, _SLOW_TICKS, _REVIEW_TICKS = 4, 10, 20
 """The long window is searched this often for what is new, and for whether what stands is still the best answer."""
 _FEWER = float(np.log(100.0))
@@ -66,7 +67,6 @@ _PERHAPS, _LATELY = 0.2, 0.75
 """A path that crosses an element with this probability lost there what it lost since, if that is so much of it all."""
 _DRAINED_NS = 2 * NS_PER_S
 """A queue that has not been found for so long has drained: its finding is resolved, and its losses are known."""
-_Z_NORMAL, _SPREAD = 2.0, 1.25
 
 
 class LossDetector:
@@ -105,7 +105,7 @@ class LossDetector:
         self.cabling.refresh(None)
         exposures = {s: exposure(self.cabling, x.location, sessions) for s, x in self.standing.items()}
         if tick % _SLOW_TICKS == 0 or self.normal is None:
-            self.normal = self._normal(whole, list(exposures.values()))
+            self.normal = normal_share(whole, list(exposures.values()), self.config)
         normal = self.normal
         self._settle(seen, now, exposures, normal)
         for look in _LOOKS:
@@ -116,54 +116,13 @@ class LossDetector:
             review = slow and bool(self.standing) and tick % _REVIEW_TICKS == 0
             if int(counts.events.sum()) < _LEAST_EVENTS:
                 continue
-            if review or self._unexplained(counts, exposures, normal, self.limit + _FEWER * slow):
+            a, limit = list(exposures.values()), self.limit + _FEWER * slow
+            if review or is_unexplained(self.cabling, counts, a, normal, limit):
                 self._search(look, counts, seen, exposures, normal)
         self._direct(seen, exposures, normal)
         detections = [self._detection(x, exposures[s], seen) for s, x in self.standing.items()]
         self._heed_queues(detections, now)
         return detections
-
-    # -- what is normal, what is left ------------------------------------------------------------------------------
-
-    def _normal(self, whole: LossCounts, exposures: list[Floats]) -> float:
-        """Share of probes that is lost without a lossy element: the most that it may be by what is seen.
-
-        By paths that cross nothing that stands, some of which may cross what has not been found yet. Healthy paths
-        differ: `_SPREAD` times what they have in common is normal for each.
-        """
-        clear = np.logical_and.reduce([whole.probes > 0, *(a == 0.0 for a in exposures)])
-        k, n = whole.events[clear].astype(float), whole.probes[clear].astype(float)
-        if not n.size:
-            return self.config.loss_share
-        total = float(n.sum())
-        share = _SPREAD * healthy_share(k, n)
-        high = share + _Z_NORMAL * np.sqrt(share / total) + _Z_NORMAL**2 / total
-        return float(np.clip(high, self.config.loss_normal_least, self.config.loss_share))
-
-    def _by_element(self, slots: Ints, *each: Ints | Floats) -> list[Floats]:
-        """Sums over the sessions that may cross each element, of values by session of `slots`."""
-        element = self.cabling.element[slots].reshape(slots.size, -1)
-        there, size = element >= 0, len(self.cabling.elements)
-        values = [np.broadcast_to(x[:, None], element.shape)[there] for x in each]
-        return [np.bincount(element[there], x, size).astype(np.float64) for x in values]
-
-    def _unexplained(self, counts: LossCounts, exposures: dict[Subject, Floats], normal: float, limit: float) -> bool:
-        """Quick look: does any path or element lose more than standing elements and normal loss explain?"""
-        used = counts.used
-        events, probes = counts.events[used].astype(float), counts.probes[used].astype(float)
-        a = np.array([exposures[s][used] for s in self.standing]).reshape(len(self.standing), used.size)
-        share, _ = fit_shares(events, probes, a, normal)
-        expected = probes * (normal + share @ a)
-        much, lossy = events >= _LEAST_EVENTS, events > 0
-        if (log_tail_bound(events[much], probes[much], expected[much] / probes[much]) <= limit).any():
-            return True
-        (k,) = self._by_element(used[lossy], events[lossy])
-        if not (k >= _LEAST_EVENTS).any():
-            return False
-        n, m = self._by_element(used, probes, expected)
-        crossed = k >= _LEAST_EVENTS
-        least = m[crossed] / n[crossed]
-        return bool((log_tail_bound(k[crossed], n[crossed], least) <= limit).any())
 
     # -- which element ---------------------------------------------------------------------------------------------
 
@@ -174,7 +133,8 @@ class LossDetector:
         used = counts.used
         k, n = counts.events[used].astype(float), counts.probes[used].astype(float)
         ids = frozenset(s.id for s in self.standing)
-        found = locate(self.cabling, Observations.of(used, "both", k, n), noise=normal, incumbents=ids, most=12)
+        seen_now = Observations.of(used, "both", k, n)
+        found = locate(self.cabling, seen_now, noise=normal, kind="loss", incumbents=ids, most=12)
         for x in (x for x in found if x.subject in self.standing):
             self.standing[x.subject].heed(x, whole=look is _LONG)
         standing = np.array(list(exposures.values())).reshape(len(exposures), counts.probes.size)
@@ -232,9 +192,10 @@ class LossDetector:
             slots = slots[(log_tail_bound(lost, sent, twice) <= limit) & ~self._beside_standing(slots)]
             if not slots.size:
                 return None
-        course = seen.over(slots, look.ring, seen.bins(look))
-        events, probes = scattered(course), counts.probes[slots]
-        normal = float(np.clip((probes * others[slots]).sum() / max(1, probes.sum()), 1e-9, 0.999))
+        shown = slots[clearest(counts.events[slots], counts.probes[slots], others[slots])]
+        course = seen.over(shown, look.ring, seen.bins(look))
+        events, probes = scattered(course), counts.probes[shown]
+        normal = float(np.clip((probes * others[shown]).sum() / max(1, probes.sum()), 1e-9, 0.999))
         tail = float(log_tail_bound(events, max(int(probes.sum()), events), normal))
         if events < _LEAST_EVENTS or tail > limit:
             return None
@@ -253,7 +214,10 @@ class LossDetector:
                 return None  # not yet clear whether the element or something behind it loses
         first = onset(course)
         lasts_ns = (course.events.size - first) * course.width_ns
-        if location.probability < _CLEAR and (lasts_ns < _SEPARATE_NS or tail > _AMBIGUOUS * limit):
+        clear = location.probability >= _CLEAR
+        if lasts_ns < _SEPARATE_NS and (location.subject.type == "switch" or not clear):
+            return None
+        if not clear and tail > _AMBIGUOUS * limit:
             return None
         return LossySubject(location, course.start_ns(first))
 

@@ -20,6 +20,8 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 _NOW_NS = np.iinfo(np.int64).max
+_LIKELIER = float(np.log(3.0))
+_SWITCH, _CABLE, _QUEUES, _LOSSY = (float(np.log(odds)) for odds in (1e-5, 1e-4, 1e-12, 1e-7))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +125,26 @@ def _mixed(element: Ints) -> Floats:
     """A fixed pseudo-random number in 1..2 per element: sums of them differ between sets of elements."""
     result: Floats = 1.0 + np.modf(np.abs(np.sin((element + 1.0) * 12.9898)) * 43758.5453)[0]
     return result
+
+
+def log_priors(cabling: Cabling, kind: str = "") -> Floats:
+    """(elements,) log odds of being faulty before anything is seen: a switch less often than a cable or NIC.
+
+    For ``silence`` a dead downlink to a leaf is likelier than a dead uplink: that the leaf itself takes out of its ECMP
+    group, so only a fault that keeps the carrier stays silent there; the spine has no other route.
+    For a ``queue`` the reverse holds: of links of one speed in a row that carry the same packets only the first can
+    queue. A switch of two cables is not to blame for queues on both (`_QUEUES`). A small ``loss`` of all cables of a
+    switch is told later than that some have it (`_LOSSY`).
+    """
+    return np.array([_log_odds(cabling, name, kind) for name in cabling.elements.list], np.float64)
+
+
+def _log_odds(cabling: Cabling, name: str, kind: str) -> float:
+    if name.startswith("node "):
+        if kind == "queue" and len(cabling.topology.neighbours.get(name[5:], ())) == 2:
+            return _QUEUES
+        return _LOSSY if kind == "loss" else _SWITCH
+    a, arrow, b = name.partition("->")
+    if arrow and a and kind in ("silence", "queue") and (b in cabling.topology.leaves) == (kind == "silence"):
+        return _CABLE + _LIKELIER
+    return _CABLE

@@ -20,6 +20,7 @@ from sdfstream.detect.flows import Flows
 from sdfstream.detect.inband import InBand
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.jobs import APART, Jobs
+from sdfstream.detect.problem import log_priors
 from sdfstream.numeric.blame import TrialCounts, blame
 from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Evidence, Subject
@@ -208,7 +209,7 @@ class SlowPairDetector:
         if len(rows) < 2:
             return []
         trials, elements, own = self._trials(rows, well)
-        prior = np.concatenate([self.cabling.log_prior("queue")[elements], np.full(len(rows), _OWN_PRIOR)])
+        prior = np.concatenate([log_priors(self.cabling, "queue")[elements], np.full(len(rows), _OWN_PRIOR)])
         found = blame(trials, prior, noise=0.01, least_share=0.6, own=own, most=2)
         shared = [r for culprit in found for r in culprit.rivals if r[0] < elements.size]
         named = [(self.cabling.direction(int(elements[element])), round(p, 4)) for element, p in shared]

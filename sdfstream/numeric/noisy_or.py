@@ -165,7 +165,7 @@ class NoisyOr:
         element, left = self._element[at], survive[self.row[at]]
         before = self._before(left)
         least = max(self.rules.noise, self.rules.least_share)
-        for share in self._candidate_shares(at, left):
+        for share in self._candidate_shares(at, left, before[1]):
             q = _within(share, 0.0, 1.0 - self.rules.noise)[element]
             weighed = self._count[at] * self._expected(at, self._change(at, before, q))
             gain = np.bincount(element, weighed, self.elements) + self.rules.log_prior
@@ -174,17 +174,23 @@ class NoisyOr:
             best_share = np.where(better, share, best_share)
         return best_share, best_gain
 
-    def _candidate_shares(self, at: slice | Ints, left: Floats) -> list[Floats]:
-        """Shares to try per element: pooled over all that may cross it, over those that failed at all, and 1."""
+    def _candidate_shares(self, at: slice | Ints, left: Floats, p0: Floats) -> list[Floats]:
+        """Shares to try per element: over all that may cross it, over those that failed at all, and 1.
+
+        Where shares may be small, the first is what fails beyond what is blamed already, `p0`, each observation being
+        weighed by how well it shows that: a faint element that shares its paths with worse ones would seem as bad.
+        """
         weighted = self.weight[at] * left * self._count[at]
-        weighted_tried, its_failed = weighted * self._tried[at], self._failed[at]
-        tried, failed, tried_bad = (
-            np.bincount(self._element[at], x, self.elements)
-            for x in (weighted_tried, weighted * its_failed, np.where(its_failed > 0, weighted_tried, 0.0))
-        )
+        tried, its_failed = self._tried[at], self._failed[at]
+        is_faint = self.rules.least_share <= 0
+        pooled = weighted / p0 if is_faint else weighted
+        beyond = its_failed - tried * p0 if is_faint else its_failed
+        among = np.where(its_failed > 0, weighted * tried, 0.0)
+        each = (pooled * tried, pooled * beyond, among, weighted * its_failed)
+        all_tried, all_beyond, tried_bad, failed = (np.bincount(self._element[at], x, self.elements) for x in each)
         among_bad = np.minimum(failed / np.maximum(tried_bad, 1e-12), 1.0)
         every = (failed > 0).astype(np.float64)
-        shares = [failed / np.maximum(tried, 1e-12), among_bad, every]
+        shares = [np.minimum(all_beyond / np.maximum(all_tried, 1e-12), 1.0), among_bad, every]
         return shares[:2] if np.array_equal(among_bad, every) else shares
 
     def _before(self, left: Floats) -> tuple[Floats, Floats, Floats]:

@@ -20,7 +20,7 @@ import numpy as np
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
 from sdfstream.detect.localise import Location
-from sdfstream.detect.problem import Observations
+from sdfstream.detect.problem import Observations, log_priors
 from sdfstream.records.finding import Evidence, Subject
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
 
@@ -124,7 +124,7 @@ def _crossings(cabling: Cabling, sick: Observations, well: Observations) -> _Cro
     _, passed, weight = cabling.entries(well.slots, well.fwd, well.rev, well.then_ns)
     alive = np.bincount(passed[weight > _SURELY], minlength=len(cabling.elements))
     switch = np.array([cabling.subject(number).type == "switch" for number in elements.tolist()], np.bool_)
-    return _Crossings(elements, dead, alive[elements], cabling.log_prior()[elements], switch)
+    return _Crossings(elements, dead, alive[elements], log_priors(cabling)[elements], switch)
 
 
 def _link(cabling: Cabling, crossings: _Crossings, best: int, mine: Bools) -> Location:

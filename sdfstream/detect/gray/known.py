@@ -23,6 +23,8 @@ Bools = npt.NDArray[np.bool_]
 
 _LATE_NS = 250 * NS_PER_MS
 """A flush of an agent and half as much again, between a time-out and its row."""
+_AS_LIKELY = 2.0
+"""Nats; of faint loss chance makes one moment or another the likeliest, most often a late one."""
 _LEAST_BINS = 8
 """Scattered over at least so many bins: a short outage fills a few."""
 
@@ -128,7 +130,7 @@ def scattered(course: Course) -> int:
 
 
 def onset(course: Course) -> int:
-    """First bin of the likeliest change point of a share."""
+    """First bin of a change point of a share: the earliest of those that are nearly as likely as the likeliest."""
     k, n = (np.cumsum(x[::-1])[::-1].astype(np.float64) for x in (course.events, course.probes))
     if not k.size:
         return 0
@@ -136,4 +138,5 @@ def onset(course: Course) -> int:
     with np.errstate(divide="ignore", invalid="ignore"):
         gain = np.where(k > 0, k * np.log(k / np.maximum(n, 1.0)), 0.0)
         gain += np.where(before > 0, before * np.log(before / np.maximum(passed, 1.0)), 0.0)
-    return int(np.argmax(np.where(course.events > 0, gain, -np.inf)))
+    gain = np.where(course.events > 0, gain, -np.inf)
+    return int(np.argmax(gain >= gain.max() - _AS_LIKELY))

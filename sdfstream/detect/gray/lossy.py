@@ -24,13 +24,17 @@ from sdfstream.records.units import NS_PER_S
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-_HEALED = 9.0
+_HEALED = 10.0
 """Nats by which what passed lately must speak for normal loss against the element's share."""
 _NORMAL_AGAIN = float(np.log(1e-3))
 """What passed since an element healed must not be less likely than this (log) in normal loss."""
+_LUCK = -10.0
+"""Nats: so unlikely a run of events is met now and then by who looks every 0.2 s."""
 _LEAST_EVENTS, _RECENT_EVENTS = 4, 16
 _REMEMBERED_NS = 64 * NS_PER_S
 """So long an element stands of which nothing clear was seen since its agents were late: as far as the windows reach."""
+_FAINTEST, _STEPS = 1e-6, 24
+"""Paths are told apart by what others cost them in powers of two of the least."""
 _MOST_HARMED = 0.6
 _LIKELY = float(np.log(20.0))
 ALIKE, UNLIKE = 1.0, 2.5
@@ -61,9 +65,9 @@ class LossySubject:
     unlike: float = 0.0
     """How far its paths are from losing alike, in sigmas (`unlikeness`)."""
     slots: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    """These paths' sessions."""
+    """These paths' sessions: of all that surely cross it those that show it best (`clearest`)."""
     harmed: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    """Those of them that lost something."""
+    """Of all that surely cross it, those that lost something."""
 
     def window(self, rings: tuple[RingBins, ...]) -> tuple[int, int]:
         """(ring, newest bins of it) that look back to the beginning."""
@@ -99,11 +103,15 @@ class LossySubject:
         slots = used[sure] if sure.any() else np.unique(self.location.slots)
         if self.resumed_ns and min(counts.events[slots].sum(), self.share * counts.probes[slots].sum()) < _LEAST_EVENTS:
             return  # too little since then to say anything new
-        self.slots, self.harmed = slots, slots[counts.events[slots] > 0]
+        self.harmed = slots[counts.events[slots] > 0]
+        costs = others[sure] if sure.any() else np.zeros(slots.size)
+        shown = clearest(counts.events[slots], counts.probes[slots], costs)
+        self.slots, costs = slots[shown], costs[shown]
+        slots = self.slots
         self.events, self.probes = int(counts.events[slots].sum()), int(counts.probes[slots].sum())
         ratio = self.events / max(1, self.probes)
         self.share = ratio if share < 0 else share
-        self.others = float((counts.probes[used] * others)[sure].sum() / max(1, self.probes)) if sure.any() else 0.0
+        self.others = float((counts.probes[slots] * costs).sum() / max(1, self.probes))
         each = np.full(slots.size, self.others)
         nic = self.location.subject.type == "nic"
         self.unlike = unlikeness(counts.events[slots], counts.probes[slots], each, in_whole=nic)
@@ -146,12 +154,13 @@ class LossySubject:
 
         Since a moment t, n probes brought k events: normal loss λ0 instead of λ0 + x is worth n·x − k·ln(1 + x/λ0).
         The share x is that of the last events before t, one standard deviation below its estimate: what passed since
-        must not thin it, nor what was lost long before make it more. Where too few are left to tell it, it is the share
-        that was measured last.
+        must not thin it, nor what was lost long before make it more. Nor must chance: where the last events are no more
+        than a run of luck would make of the share of all before t, it is no more than that. Where too few are left to
+        tell it, it is the share that was measured last.
         """
         for ring in range(len(seen.rings)):
             course = seen.over(self.slots, ring, min(BINS, max(1, self.bins_of(seen.rings[ring]))))
-            if _ended(course, self.share, max(self.others, 1e-6), self.events / max(1, self.probes)):
+            if _ended(course, self.share, max(self.others, 1e-6), self.events, self.probes):
                 return True
         return False
 
@@ -162,8 +171,11 @@ class LossySubject:
         return cls(**{**saved, **arrays, "location": revived(saved["location"])})
 
 
-def _ended(course: Course, share: float, base: float, ratio: float) -> bool:
-    """Whether a share that was `share` of a `ratio` of events has gone back to `base` at some moment of the course."""
+def _ended(course: Course, share: float, base: float, events: int, probes: int) -> bool:
+    """Whether a share has gone back to `base` at some moment of the course.
+
+    It was `share` while `events` of `probes` were lost, since it began.
+    """
     k, n = (np.cumsum(x[::-1]).astype(np.float64) for x in (course.events, course.probes))
     if not k.size:
         return False
@@ -173,7 +185,9 @@ def _ended(course: Course, share: float, base: float, ratio: float) -> bool:
     before, sent = k[back] - k, n[back] - n
     with np.errstate(divide="ignore", invalid="ignore"):
         least = np.where(before >= _LEAST_EVENTS, (before - np.sqrt(before)) / sent, 0.0)
-    x = least * (share / ratio if ratio > 0 else 1.0)
+    ever = np.clip(np.maximum(events - k, before) / np.maximum(np.maximum(probes - n, sent), 1.0), 1e-9, 0.999)
+    least = np.where(log_tail_bound(before, np.maximum(sent, before), ever) > _LUCK, np.minimum(least, ever), least)
+    x = least * (share * probes / events if events > 0 else 1.0)
     gain = n * x - k * np.log1p(x / base)
     over = gain > _HEALED
     return bool((log_tail_bound(k[over], n[over], base) > _NORMAL_AGAIN).any())
@@ -191,6 +205,24 @@ def exposure(cabling: Cabling, location: Location, sessions: int) -> Floats:
     if not (result > 0.99).any():
         result[np.unique(location.slots)] = 1.0
     return result
+
+
+def clearest(events: Ints, probes: Ints, others: Floats) -> Ints:
+    """Which of an element's paths show most clearly that it loses: all, or those that others cost little.
+
+    `others`, (paths,): events for each probe that all else brings. Where worse elements share some of its paths, chance
+    makes more or fewer of their losses than it loses itself.
+    """
+    order = np.argsort(others, kind="stable")
+    k, n = np.cumsum(events[order]), np.cumsum(probes[order])
+    expected = np.cumsum(probes[order] * others[order])
+    steps = np.maximum(others[order[:1]], _FAINTEST) * 2.0 ** np.arange(1, _STEPS)
+    ends = np.unique(np.append(np.searchsorted(others[order], steps, side="right"), order.size))
+    last = ends[(ends > 0) & (n[ends - 1] > 0)] - 1
+    if not last.size:
+        return order
+    tail = log_tail_bound(k[last], n[last], np.clip(expected[last] / n[last], 1e-9, 0.999))
+    return order[: int(last[np.argmin(tail)]) + 1]
 
 
 def unlikeness(events: Ints, probes: Ints, others: Floats, *, in_whole: bool) -> float:

@@ -37,11 +37,14 @@ class Seen:
     [
         (Subject("switch", "s0"), 0.5, 200, False),
         (Subject("switch", "s0"), 0.5, 600, True),
-        (Subject("switch", "s0"), 1.0, 200, True),
-        (Subject("link", "l0--s0"), 0.5, 200, True),
+        (Subject("switch", "s0"), 1.0, 200, False),
+        (Subject("switch", "s0"), 1.0, 600, True),
+        (Subject("link", "l0--s0"), 0.5, 200, False),
+        (Subject("link", "l0--s0"), 0.5, 600, True),
+        (Subject("link", "l0--s0"), 1.0, 200, True),
     ],
 )
-def test_a_switch_is_named_early_only_where_it_is_clear(
+def test_an_element_is_named_early_only_where_it_is_clear(
     subject: Subject, probability: float, bin_ms: int, named: bool
 ) -> None:
     detector: Any = next(d for name, _, d in DetectStage()._engines.detectors if name == "loss")

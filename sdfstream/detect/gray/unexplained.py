@@ -1,0 +1,66 @@
+"""Loss beyond what is normal and what is found already: what is normal, and whether a search is worth it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.gray.known import LossCounts
+from sdfstream.numeric.binomial import log_tail_bound
+from sdfstream.numeric.mixture import fit_shares, healthy_share
+from sdfstream.records.units import Float64s, Int64s
+
+_Z_NORMAL: Final = 2.0
+_SPREAD: Final = 1.25
+_LEAST_EVENTS: Final = 4
+_WORTH_A_SEARCH: Final = 0.6
+"""Of what it takes to name an element: one that loses both ways shows so much in each."""
+
+
+def normal_share(whole: LossCounts, exposures: Sequence[Float64s], config: DetectConfig) -> float:
+    """Share of probes that is lost without a lossy element: the most that it may be by what is seen.
+
+    By paths that cross nothing that stands, some of which may cross what has not been found yet. Healthy paths differ:
+    `_SPREAD` times what they have in common is normal for each. `exposures`, (sessions,) each: `lossy.exposure`.
+    """
+    clear = np.logical_and.reduce([whole.probes > 0, *(a == 0.0 for a in exposures)])
+    k, n = whole.events[clear].astype(float), whole.probes[clear].astype(float)
+    if not n.size:
+        return config.loss_share
+    total = float(n.sum())
+    share = _SPREAD * healthy_share(k, n)
+    high = share + _Z_NORMAL * np.sqrt(share / total) + _Z_NORMAL**2 / total
+    return float(np.clip(high, config.loss_normal_least, config.loss_share))
+
+
+def is_unexplained(
+    cabling: Cabling, counts: LossCounts, exposures: Sequence[Float64s], normal: float, limit: float
+) -> bool:
+    """Quick look: does any path or element lose more than standing elements and normal loss explain?"""
+    used = counts.used
+    events, probes = counts.events[used].astype(float), counts.probes[used].astype(float)
+    a = np.array([one[used] for one in exposures]).reshape(len(exposures), used.size)
+    share, _ = fit_shares(events, probes, a, normal)
+    expected = probes * (normal + share @ a)
+    much, lossy = events >= _LEAST_EVENTS, events > 0
+    if (log_tail_bound(events[much], probes[much], expected[much] / probes[much]) <= limit).any():
+        return True
+    (k,) = _by_element(cabling, used[lossy], events[lossy])
+    if not (k >= _LEAST_EVENTS).any():
+        return False
+    n, m = _by_element(cabling, used, probes, expected)
+    crossed = k >= _LEAST_EVENTS
+    least = m[crossed] / n[crossed]
+    return bool((log_tail_bound(k[crossed], n[crossed], least) <= _WORTH_A_SEARCH * limit).any())
+
+
+def _by_element(cabling: Cabling, slots: Int64s, *each: Float64s) -> list[Float64s]:
+    """Sums over the sessions that may cross each element, of values by session of `slots`."""
+    element = cabling.element[slots].reshape(slots.size, -1)
+    there, size = element >= 0, len(cabling.elements)
+    values = [np.broadcast_to(x[:, None], element.shape)[there] for x in each]
+    return [np.bincount(element[there], x, size).astype(np.float64) for x in values]
