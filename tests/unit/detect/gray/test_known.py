@@ -56,6 +56,12 @@ def test_an_onset_goes_by_shares_not_by_counts() -> None:
     assert onset(Course(np.array([], np.int64), np.array([], np.int64), 0, S)) == 0
 
 
+def test_a_faint_loss_is_not_taken_to_have_begun_with_its_last_two_events() -> None:
+    """Chance makes one moment or another the likeliest; what came before would not be told."""
+    events = np.array([0, 1, 0, 1, 0, 0, 1, 0, 1, 0, 0, 1, 0, 1, 1, 1])
+    assert onset(Course(events, np.full(16, 100), 0, S)) <= 3
+
+
 def test_a_look_reaches_back_over_what_is_not_known_yet_and_never_beyond_the_ring() -> None:
     sessions = Sessions(10)
     slot = sessions.of_names([("a/0", "b/0", "udp", 50000, 0)], T0)

@@ -1,12 +1,13 @@
 """An element that loses: its share beside others', when it has healed, and whether its paths lose alike."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from sdfstream.detect.gray.known import KnownLosses, LossCounts
-from sdfstream.detect.gray.lossy import LossySubject, unlikeness
+from sdfstream.detect.gray.known import Course, KnownLosses, LossCounts
+from sdfstream.detect.gray.lossy import LossySubject, clearest, unlikeness
 from sdfstream.detect.localise import Location
 from sdfstream.detect.runs import LossRuns
 from sdfstream.detect.sessions import Sessions
@@ -103,6 +104,33 @@ def test_what_passed_since_does_not_thin_the_share_that_is_over(seed: int) -> No
 @pytest.mark.parametrize("seed", range(5))
 def test_loss_that_became_less_is_not_over(seed: int) -> None:
     assert not (lambda x: x[0].healed(x[1]))(play([0.1] * 8 + [0.01] * 20, seed))
+
+
+def test_a_run_of_luck_after_a_run_of_losses_heals_nothing() -> None:
+    """Of 0.8 % seven were lost in 111 probes, then four in 1,340: 1 % is as likely as that, 3 % is what the seven say."""
+    standing, events = lossy(), [4, 3, 0, 0, 0, 0, 0, 0, 1, 0, 0, 2, *[0] * 10, 1, 0, 0, 0, 0]
+    standing.slots, standing.share, standing.others = np.arange(10), 0.0073, 7.9e-4
+    standing.events, standing.probes = 44, 5346
+
+    class Seen:
+        rings = (KnownLosses(LossRuns(Sessions(1)), np.zeros(0, np.int64), np.zeros(0, np.bool_)).rings[0],)
+
+        def over(self, *_: object) -> Course:
+            return Course(np.array(events), np.full(27, 54), 0, S // 5)
+
+    seen: Any = Seen()
+    assert not standing.healed(seen)
+    standing.share, standing.events = 0.03, 160  # as many as the seven say
+    assert standing.healed(seen)
+
+
+@pytest.mark.parametrize(("worse", "shown"), [(0.0008, 20), (0.05, 8)])
+def test_paths_that_lose_far_more_over_others_show_nothing_of_an_element(worse: float, shown: int) -> None:
+    others = np.where(np.arange(20) % 5 < 2, 0.0008, worse)
+    probes = np.full(20, 600)
+    events = np.round(probes * (others + 0.005)).astype(np.int64)
+    assert sorted(clearest(events, probes, others).tolist()) == np.flatnonzero(others < 0.01).tolist()
+    assert clearest(events, probes, others).size == shown
 
 
 def test_an_element_is_measured_anew_once_enough_was_seen_since_its_agents_were_late() -> None:
