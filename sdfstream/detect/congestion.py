@@ -26,7 +26,15 @@ from sdfstream.detect.problem import Observations
 from sdfstream.detect.queues.controlled import LATE_MARKS_US, is_controlled, sent_by_nics
 from sdfstream.detect.recent import LocationCache, revived
 from sdfstream.detect.root.crowded import CrowdedSwitches
-from sdfstream.detect.root.held_up import HELD_UP, confirmed_by_counters, full_port, under_full_port
+from sdfstream.detect.root.held_up import (
+    HELD_UP,
+    behind_the_core,
+    confirmed_by_counters,
+    full_port,
+    under_full_port,
+    waiting_for_counters,
+)
+from sdfstream.detect.root.hidden_queues import HiddenQueues
 from sdfstream.detect.root.pauses import PauseRates
 from sdfstream.detect.root.port_rates import PortRates
 from sdfstream.detect.root.spread import UNMARKED, longest, under_the_first
@@ -148,9 +156,12 @@ class CongestionDetector:
         hidden = HiddenQueues(self.cabling, slow, well)
         calm = partial(self.pauses.is_calm, now_ns=now.now_ns)
         queues = under_the_first(queues, marking=marking, hidden=hidden.may_stand, calm=calm)
-        if not marking or any(queue.cause == STORM for queue in queues):
+        if any(queue.cause == STORM for queue in queues):
             return queues
-        return [confirmed_by_counters(queue) for queue in under_full_port(queues, self._full)]
+        paused = self.rates.paused(self.config.pause_rate_hz)
+        queues = under_full_port(queues, self._full or behind_the_core(queues, paused))
+        queues = waiting_for_counters(queues, paused)
+        return [confirmed_by_counters(queue) for queue in queues] if marking else queues
 
     def _locate_by_others(self, found: dict[Subject, tuple[Location, Ints]]) -> None:
         """Lay paths to queues that are placed already, now or before, and explain them.
@@ -350,27 +361,6 @@ class CongestionDetector:
         self._serious = {Subject(kind, name) for kind, name in state.get("serious", ())}
         self._full = Subject(*state["full"]) if state.get("full") else None
         self._crowded.restore(state.get("crowded", {}))
-
-
-class HiddenQueues:
-    """Directions over which nothing is well: a queue may stand there too, behind those that slow all its paths."""
-
-    def __init__(self, cabling: Cabling, slow: Ints, well: Ints) -> None:
-        self.cabling, self._paths = cabling, (slow, well)
-        self._crossed: tuple[set[int], set[int]] | None = None
-
-    def may_stand(self, start: str, end: str) -> bool:
-        """Whether slow paths surely cross the direction ``start->end``, and no path that is well."""
-        if "/" in start or "/" in end:  # NICs forward nothing
-            return False
-        if self._crossed is None:  # most queues lead to none, or to one that is told
-            self._crossed = self._over(self._paths[0]), self._over(self._paths[1])
-        numbers = set(self.cabling.numbers([f"{start}->{end}"]))
-        return bool(numbers & self._crossed[0]) and not numbers & self._crossed[1]
-
-    def _over(self, number: Ints) -> set[int]:
-        element, weight = self.cabling.element[number // 2, number % 2], self.cabling.weight[number // 2, number % 2]
-        return set(np.unique(element[weight > _SURELY]).tolist())
 
 
 def _in_doubt(location: Location) -> bool:

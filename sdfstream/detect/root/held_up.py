@@ -19,8 +19,9 @@ import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.inferred.hidden import CORE, is_inferred
 from sdfstream.detect.localise import Location
-from sdfstream.detect.queues.controlled import LATE_MARKS_US
+from sdfstream.detect.queues.controlled import LATE_MARKS_US, sent_by_nics
 from sdfstream.detect.root.spread import unmarked
 from sdfstream.records.finding import Subject
 from sdfstream.records.units import NS_PER_MS, NS_PER_S, Bools, Float64s
@@ -133,5 +134,28 @@ def under_full_port(queues: list[Detection], full: Subject | None) -> list[Detec
 
 def confirmed_by_counters(queue: Detection) -> Detection:
     """A queue that should be marked and is not waits for the counters that tell whether a pause made it."""
-    waits = unmarked(queue, LATE_MARKS_US)
-    return replace(queue, confirm_ns=max(queue.confirm_ns, _READ_NS)) if waits else queue
+    return _waiting(queue) if unmarked(queue, LATE_MARKS_US) else queue
+
+
+def behind_the_core(queues: Sequence[Detection], paused: Sequence[str]) -> Subject | None:
+    """The full port where cabling is not known: the one queue in the core, or on its way into an inferred leaf."""
+    into = [queue.subject for queue in queues if is_inferred(queue.subject) and unmarked(queue) and _is_beyond(queue)]
+    return into[0] if len(into) == 1 and len(paused) >= HELD_UP else None
+
+
+def _is_beyond(queue: Detection) -> bool:
+    return bool(queue.directions) and all(name.partition("->")[0] == CORE for name in queue.directions)
+
+
+def waiting_for_counters(queues: Sequence[Detection], paused: Sequence[str]) -> list[Detection]:
+    """`queues` of which those wait that a full port may make: what NICs send, of one that is paused or of several.
+
+    Two of them at once are not two faults; the counters of pauses tell, and what holds them up is found by then.
+    """
+    sending = [queue for queue in queues if queue.subject.type == "nic" and sent_by_nics(queue.directions)]
+    held = sending if len(sending) >= HELD_UP else [queue for queue in sending if queue.subject.id in paused]
+    return [_waiting(queue) if queue in held else queue for queue in queues]
+
+
+def _waiting(queue: Detection) -> Detection:
+    return replace(queue, confirm_ns=max(queue.confirm_ns, _READ_NS))

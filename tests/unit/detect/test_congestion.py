@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sdfstream.detect.congestion import CongestionDetector, HiddenQueues, observe
+from sdfstream.detect.congestion import CongestionDetector, observe
 from sdfstream.detect.localise import Location
+from sdfstream.detect.root.hidden_queues import HiddenQueues
 from sdfstream.detect.stage import DetectStage
 from sdfstream.records.finding import Subject
 from sdfstream.records.units import NS_PER_MS, NS_PER_S

@@ -107,7 +107,7 @@ def test_loss_that_became_less_is_not_over(seed: int) -> None:
 
 
 def test_a_run_of_luck_after_a_run_of_losses_heals_nothing() -> None:
-    """Of 0.8 % seven were lost in 111 probes, then four in 1,340: 1 % is as likely as that, 3 % is what the seven say."""
+    """Of 0.8 % seven were lost in 111 probes, then four in 1,340: 3 %, as the seven say, would be over, 1 % not."""
     standing, events = lossy(), [4, 3, 0, 0, 0, 0, 0, 0, 1, 0, 0, 2, *[0] * 10, 1, 0, 0, 0, 0]
     standing.slots, standing.share, standing.others = np.arange(10), 0.0073, 7.9e-4
     standing.events, standing.probes = 44, 5346

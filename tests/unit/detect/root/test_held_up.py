@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from sdfstream.detect.cabling import Cabling
-from sdfstream.detect.root.held_up import confirmed_by_counters, full_port, under_full_port
+from sdfstream.detect.root.held_up import (
+    behind_the_core,
+    confirmed_by_counters,
+    full_port,
+    under_full_port,
+    waiting_for_counters,
+)
 from sdfstream.detect.stage import DetectStage
 from sdfstream.records.finding import Subject
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
@@ -79,3 +85,22 @@ def test_a_queue_that_should_be_marked_and_is_not_waits_for_the_counters() -> No
     late, marked = replace(queue("h0/r0->l0"), confirm_ns=300), replace(queue("l2->h5/r0", ce=0.9), confirm_ns=300)
     assert confirmed_by_counters(late).confirm_ns > 2 * NS_PER_S
     assert confirmed_by_counters(marked).confirm_ns == 300
+
+
+def test_what_nics_send_waits_for_the_counters_where_several_do_or_one_is_paused() -> None:
+    one, other, received = queue("h0/r0->l0"), queue("h4/r0->l2"), queue("l1->h2/r0")
+    waits = {q.subject.id: q.confirm_ns for q in waiting_for_counters([one, other, received], [])}
+    assert min(waits["h0/r0"], waits["h4/r0"]) > 2 * NS_PER_S and waits["h2/r0"] == received.confirm_ns
+    assert waiting_for_counters([one, received], []) == [one, received]
+    assert waiting_for_counters([one, received], ["h0/r0"])[0].confirm_ns > 2 * NS_PER_S
+
+
+def test_without_cabling_the_full_port_is_the_one_queue_that_stands_in_the_core_or_beyond() -> None:
+    into, out = queue("~core->~leaf(h4:r0)"), queue("~leaf(h0:r0)->~core")
+    paused = ["h0/r0", "h1/r0"]
+    assert behind_the_core([queue("h0/r0->l0"), into, out], paused) == into.subject
+    core = replace(queue("h0/r0->l0"), subject=Subject("switch", "~core"), directions=("~core",))
+    assert behind_the_core([core, out], paused) == core.subject
+    assert behind_the_core([into, core], paused) is None  # which of them is not known
+    assert behind_the_core([into], paused[:1]) is None
+    assert behind_the_core([queue("~core->~leaf(h4:r0)", ce=0.9), queue("s0->l2")], paused) is None
