@@ -201,8 +201,10 @@ class LossRuns:
         self.table.restore(state["table"])
         for window, saved in zip(self.windows, state["windows"], strict=True):
             window.restore(saved)
-        if "there" in state:  # a release before had none
+        if "there" in state:
             self.there.restore(state["there"])
+        else:  # of a release before: nothing is known of the sessions that it knew
+            self.there.ensure(self.windows[0].rows)
 
 
 @dataclass(frozen=True, slots=True)

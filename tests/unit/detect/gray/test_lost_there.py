@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdfstream.detect.gray.lost_there import LostThere
+from sdfstream.detect.runs import LossRuns
+from sdfstream.detect.sessions import Sessions
 
 S = 1_000_000_000
 T0 = 1_800_000_000 * S
@@ -70,3 +72,15 @@ def test_what_is_a_minute_old_is_forgotten_and_a_snapshot_is_the_same() -> None:
         assert one.since(T0).tolist() == [1]
         one.take(zero[:1], np.array([3]), np.array([2]), np.array([True]), T0 + 70 * S)
         assert one.since(T0).tolist() == [0]
+
+
+def test_of_a_state_of_the_release_before_nothing_is_known_of_any_session() -> None:
+    """It has no reflectors' numbers: all sessions that it knew are asked for before any row of theirs comes."""
+    sessions = Sessions(10)
+    sessions.of_names([(f"a{i}/0", "b/0", "udp", 50000, 0) for i in range(3)], 0)
+    before, after = LossRuns(sessions), LossRuns(sessions)
+    before.ensure()
+    saved = before.snapshot()
+    del saved["there"]
+    after.restore(saved)
+    assert after.there.since(0).tolist() == [0, 0, 0]
