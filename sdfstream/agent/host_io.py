@@ -35,7 +35,7 @@ from sdfstream.records.topics import LIVENESS, PROBE
 from sdfstream.records.units import NS_PER_MS, NS_PER_S, Int64s, UInt8s
 from sdfstream.stats import Counters
 
-PACKETS_LOOK_NS: Final = 50 * NS_PER_MS
+PACKETS_LOOK_NS: Final = 100 * NS_PER_MS
 """Pause between two looks at packets that work by themselves, beside those at what they call for: a change of liveness,
 and what is ordered when it comes, waits for none."""
 _UNREAD: Final = 64

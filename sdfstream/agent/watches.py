@@ -139,7 +139,8 @@ class WatchSessions:
             for port in self._quick_paths.ports(pair):
                 rate_hz = self._quick_paths.rate_hz(pair.src, ProbePath(pair.dst, port, pair.dscp))
                 if rate_hz is None:
-                    candidates[self._session(pair, port, self._config.watch_candidate_hz)] = None
+                    session = self._session(pair, port, self._config.watch_candidate_hz)
+                    candidates[replace(session, prompt=True)] = None
                 else:
                     quick[self._session(pair, port, rate_hz)] = None
         wanted = (quick, candidates)

@@ -107,7 +107,7 @@ def encode_body(topic: str, body: Body, key: str = "", compression: Compression 
             raise FormatError("unwritable", f"{type(error).__name__}: {error}"[:300]) from error
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, _BARE[topic], options=_WRITE[compression]) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays(body.columns, schema=_BARE[topic]))
+        writer.write_batch(body)  # with its own metadata: the writer compares and writes none of them
     raw: bytes = sink.getvalue().to_pybytes()
     return raw
 

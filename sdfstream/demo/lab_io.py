@@ -118,8 +118,8 @@ def _jobs(rate_bps: int, first: tuple[str, ...], second: tuple[str, ...]) -> tup
 LARGE: Final = Scenario(
     FabricSpec(rate_bps=10_000_000, queue_bytes=50_000, ce_threshold_bytes=20_000),
     MeshSpec(
-        peers_per_nic=2, cross_rail_peers=1, ports_per_peer=4, rate_hz=5.0, liveness_ms=600, watch_ports=12,
-        watch_rate_hz=30.0, watch_liveness_ms=100, flush_ms=150,
+        peers_per_nic=2, cross_rail_peers=1, ports_per_peer=2, rate_hz=10.0, liveness_ms=600, watch_ports=12,
+        watch_rate_hz=30.0, watch_liveness_ms=100, flush_ms=60,
     ),
     _steps("h03/r1", "train-a", "train-b"),
     _jobs(2_000_000, ("h00", "h04", "h01", "h05"), ("h02", "h06")),
@@ -127,8 +127,8 @@ LARGE: Final = Scenario(
 SMALL: Final = Scenario(
     FabricSpec(hosts=4, rate_bps=10_000_000, queue_bytes=50_000, ce_threshold_bytes=20_000),
     MeshSpec(
-        peers_per_nic=3, cross_rail_peers=1, ports_per_peer=6, rate_hz=8.0, liveness_ms=500, watch_ports=12,
-        watch_rate_hz=25.0, watch_liveness_ms=160, flush_ms=150,
+        peers_per_nic=3, cross_rail_peers=1, ports_per_peer=4, rate_hz=10.0, liveness_ms=500, watch_ports=12,
+        watch_rate_hz=25.0, watch_liveness_ms=160, flush_ms=60,
     ),
     _steps("h02/r1", "train-a", "train-b"),
     _jobs(2_000_000, ("h00", "h02"), ("h01", "h03")),

@@ -63,6 +63,9 @@ class SessionConfig:
     nothing, and where the device chooses source ports itself (Soft-RoCE) `source_ports` says only how many."""
     clock_dst: str | None = None
     """Clock id of the far end where its system clock stamps; None: its host. Its NIC's clock is the NIC id always."""
+    prompt: bool = False
+    """Write a row once its answer is there. Else it waits for the path's next answer, which says when the reflector's
+    kernel sent this one (t3): on a slow path for longer than the row is worth. The delay back is unknown without."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ NAMES = {
     "pipeline": 300,
     "kafka_pipeline": 300,
     "agent_cost": 60,
+    "engine_loop": 150,
     "reflector": 60,
     "archive_size": 400,
     "freshness": 60,

@@ -116,6 +116,7 @@ class LinkPublisher:
             As `codec.encode`; with `hold` also ``oversize``.
         """
         self.start()
+        codec.look_together(outputs)
         for output in outputs:
             codec.check(output)  # before a number is given out, lest a refusal look like a gap
             number = output.batch_seq if output.boot_id else self._numbers.take(output.topic, output.key)

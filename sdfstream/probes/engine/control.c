@@ -116,7 +116,7 @@ static void begin_path(pe_t *pe, uint32_t path, const pe_path *is, int64_t now_n
 {
     pe_paths *paths = &pe->paths;
     pe_path_entry *entry = &paths->entry[path];
-    if (!pe_ring_of_path(&pe->exchanges, &entry->ring, is->interval_ns)) {
+    if (!pe_ring_of_path(&pe->exchanges, &entry->ring, is->interval_ns, is->prompt != 0)) {
         pe_count(&pe->counters[PE_N_NO_ROOM], 1);
         pe_event_put(pe, (pe_event){.path = path, .kind = PE_EVENT_NO_ROOM, .generation = is->generation});
         return;

@@ -21,7 +21,7 @@
 
 #include "datagram.h"
 
-#define PE_ABI 2
+#define PE_ABI 3
 
 typedef struct pe pe_t;
 
@@ -59,7 +59,8 @@ typedef struct pe_path {
     uint16_t step;       /* paths with the same number, not 0, are probed at the same instants */
     uint16_t generation; /* comes back in rows and events; another one than before: another session has the path */
     uint8_t tos;         /* DSCP << 2 | ECN of probes, and wanted on answers */
-    uint8_t pad[3];
+    uint8_t prompt;      /* not 0: rows wait for no follow-up */
+    uint8_t pad[2];
     uint8_t address[PE_ADDRESS_OCTETS]; /* the reflector's, IPv4 as ::ffff:a.b.c.d */
 } pe_path;
 

@@ -63,7 +63,7 @@ static uint32_t find_room(pe_exchanges *exchanges, uint8_t log2)
     return first;
 }
 
-bool pe_ring_of_path(pe_exchanges *exchanges, pe_exchange_ring *ring, int64_t interval_ns)
+bool pe_ring_of_path(pe_exchanges *exchanges, pe_exchange_ring *ring, int64_t interval_ns, bool prompt)
 {
     uint8_t log2 = depth_log2(interval_ns);
     if (!ring->present || ring->depth_log2 != log2) {
@@ -83,7 +83,7 @@ bool pe_ring_of_path(pe_exchanges *exchanges, pe_exchange_ring *ring, int64_t in
         pe_forget_exchanges(exchanges, ring);
     }
     ring->timeout_ns = timeout_ns(interval_ns);
-    ring->wait_ns = wait_ns(interval_ns);
+    ring->wait_ns = prompt ? 0 : wait_ns(interval_ns);
     return true;
 }
 

@@ -64,8 +64,9 @@ typedef struct pe_exchanges {
 
 void pe_exchanges_carve(pe_exchanges *exchanges, pe_arena *arena, uint32_t most);
 
-/* A ring as deep as the interval needs, in place of the one there, if that has another depth. False: no room. */
-bool pe_ring_of_path(pe_exchanges *exchanges, pe_exchange_ring *ring, int64_t interval_ns);
+/* A ring as deep as the interval needs, in place of the one there, if that has another depth; answered exchanges of a
+ * `prompt` path wait for no follow-up. False: no room. */
+bool pe_ring_of_path(pe_exchanges *exchanges, pe_exchange_ring *ring, int64_t interval_ns, bool prompt);
 
 /* Forget the exchanges in a ring, and what answers said in it. */
 void pe_forget_exchanges(pe_exchanges *exchanges, const pe_exchange_ring *ring);

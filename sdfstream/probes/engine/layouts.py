@@ -12,7 +12,7 @@ from sdfstream.records.units import ABSENT_NS
 Records = npt.NDArray[np.void]
 """(n,) structured array of one of the layouts below."""
 
-ABI: Final = 2
+ABI: Final = 3
 NONE: Final = 0xFFFF_FFFF
 """A path that is not probed, an alternate that there is not."""
 NEVER_NS: Final = np.iinfo(np.int64).max
@@ -61,7 +61,8 @@ PATH: Final = np.dtype(
         ("step", "u2"),
         ("generation", "u2"),
         ("tos", "u1"),
-        ("pad", "u1", (3,)),
+        ("prompt", "u1"),
+        ("pad", "u1", (2,)),
         ("address", "u1", (16,)),
     ],
     align=True,

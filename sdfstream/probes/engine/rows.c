@@ -1,7 +1,7 @@
 /* Finished exchanges to rows (probes/stamp/rows.py).
  *
- * An answered exchange is finished with its true t3 and t1, else 1.5 intervals after the answer; an unanswered one after
- * its time-out. One clock made both t1 and t4: where only one of them is the NIC's, its stamp is replaced by the
+ * An answered exchange is finished with its true t3 and t1, else 1.5 intervals after the answer, on a prompt path at
+ * once; an unanswered one after its time-out. One clock made both t1 and t4: where only one of them is the NIC's, its stamp is replaced by the
  * user-space reading. */
 #include "core.h"
 #include "octets.h"

@@ -143,10 +143,11 @@ class RowBatches:
         whole = [columns[name] for name in _COLUMNS]
         for i, span in spans:
             host = self._hosts[i]
-            arrays = [array.slice(span.start, span.stop - span.start) for array in whole]
-            for at, entries in host.entries:
-                arrays[at] = pa.DictionaryArray.from_arrays(arrays[at], entries, safe=False)
-            found.append((host.host, pa.RecordBatch.from_arrays(arrays, schema=PROBE.columns)))
+            arrays = whole.copy()
+            for at, entries in host.entries:  # of other hosts' rows they say nothing: those are cut off
+                arrays[at] = pa.DictionaryArray.from_arrays(whole[at], entries, safe=False)
+            batch = pa.RecordBatch.from_arrays(arrays, schema=PROBE.columns)
+            found.append((host.host, batch.slice(span.start, span.stop - span.start)))
         return found
 
 

@@ -30,7 +30,7 @@ class ShellRoom:
     command_words: int = 1 << 16
     rest_ns: int = NS_PER_MS
     """A rest lasts until so long after its turn's wake; 0: none is taken."""
-    rest_late_ns: int = 0
+    rest_late_ns: int = NS_PER_MS // 2
     """By so much a rest may make a due probe late: more of them then leave in one turn."""
     finish_ns: int = 20 * NS_PER_MS
     """Pause between two writings of rows."""

@@ -48,5 +48,6 @@ def path_records(
     records["step"] = step
     records["generation"] = generation
     records["tos"] = paths.tos
+    records["prompt"] = paths.prompt
     records["address"] = paths.address
     return records

@@ -111,9 +111,12 @@ class PathIndex:
 
 
 class Exchanges:
-    """Rings of p paths with the given intervals (p,). Arrays are (slots,) unless said otherwise."""
+    """Rings of p paths with the given intervals (p,). Arrays are (slots,) unless said otherwise.
 
-    def __init__(self, interval_ns: Int64s, mode: Mode) -> None:
+    `prompt`: (p,) answered exchanges of these paths wait for no follow-up; None: all do.
+    """
+
+    def __init__(self, interval_ns: Int64s, mode: Mode, prompt: Bools | None = None) -> None:
         self._mode = mode
         none = np.empty(0, dtype=np.int64)
         self.timeout_ns: Int64s = none
@@ -138,18 +141,19 @@ class Exchanges:
         self._carrier: Int64s = none
         """Slot of the answer whose Follow-Up Telemetry is about this reflector sequence number."""
         self._mark: Int64s = none
-        self.grow(interval_ns)
+        self.grow(interval_ns, prompt)
 
-    def grow(self, interval_ns: Int64s) -> None:
+    def grow(self, interval_ns: Int64s, prompt: Bools | None = None) -> None:
         """Make rings for more paths, behind the present ones, whose exchanges are not touched."""
+        wait = (WAIT_INTERVALS * interval_ns).astype(np.int64)
         shortest = np.maximum(1, (interval_ns * (1 - JITTER)).astype(np.int64))
-        need = (timeout_ns(interval_ns) + (WAIT_INTERVALS * interval_ns).astype(np.int64) + FLUSH_PAUSE_NS) // shortest
+        need = (timeout_ns(interval_ns) + wait + FLUSH_PAUSE_NS) // shortest
         depth = 1 << np.ceil(np.log2(need + 2)).astype(np.int64)
         self.first = np.concatenate([self.first, np.cumsum(depth) - depth + len(self)])
         self.path = np.concatenate([self.path, np.repeat(np.arange(len(depth)) + len(self.mask), depth)])
         self.mask = np.concatenate([self.mask, depth - 1])
         self.timeout_ns = np.concatenate([self.timeout_ns, timeout_ns(interval_ns)])
-        self.wait_ns = np.concatenate([self.wait_ns, (WAIT_INTERVALS * interval_ns).astype(np.int64)])
+        self.wait_ns = np.concatenate([self.wait_ns, wait if prompt is None else np.where(prompt, 0, wait)])
         slots = int(depth.sum())
         for name in _PER_SLOT:
             old = getattr(self, name)

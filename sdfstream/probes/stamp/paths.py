@@ -18,7 +18,7 @@ from sdfstream.probes.stamp import tlv
 from sdfstream.probes.stamp.datagrams import UInt64s, address_octets, is_ipv4
 from sdfstream.probes.stamp.packet import Mode, UInt16s, fields
 from sdfstream.records.fabric import host_of
-from sdfstream.records.units import NS_PER_S, Int32s, Int64s, UInt8s
+from sdfstream.records.units import NS_PER_S, Bools, Int32s, Int64s, UInt8s
 
 MAX_SESSIONS: Final = 65_535
 """SSIDs are 16 bits and 0 means none."""
@@ -41,6 +41,8 @@ class Paths:
     """The shell's index of the socket that sends the probes of this path and receives their answers."""
     source_port: UInt16s
     interval_ns: Int64s
+    prompt: Bools
+    """Rows that wait for no follow-up."""
     address: UInt8s
     """(p, 16) the reflector's."""
     words: tuple[UInt64s, UInt64s]
@@ -111,6 +113,7 @@ def build(
         socket=table[:, 0].astype(np.int32),
         source_port=table[:, 2].astype(np.uint16),
         interval_ns=np.array([_interval_ns(s) for s in sessions], dtype=np.int64)[session],
+        prompt=np.array([s.prompt for s in sessions], dtype=np.bool_)[session],
         address=address,
         words=(words[:, 0].copy(), words[:, 1].copy()),
         port=np.array([s.dst_port for s in sessions], dtype=np.uint16)[session],

@@ -103,7 +103,7 @@ class SessionSender:
         self._in_step: Bools = np.zeros(p, dtype=np.bool_)
         """Which paths are probed at the same instants."""
         self._derive()
-        self._exchanges = ex.Exchanges(self.paths.interval_ns, self._mode)
+        self._exchanges = ex.Exchanges(self.paths.interval_ns, self._mode, self.paths.prompt)
         self._answer_tlvs = ex.AnswerTlvs(self._mode, self._mac, self.counters)
         self._next_seq: Int64s = np.zeros(p, dtype=np.int64)
         self.last_received_at_ns: Int64s = np.full(p, ABSENT_NS, dtype=np.int64)
@@ -299,9 +299,9 @@ class SessionSender:
     def rows(self, now_ns: int) -> pa.RecordBatch | None:
         """Finished exchanges, in order of sending; None when there are none.
 
-        An answered one is finished with its true t3 and t1, else 1.5 intervals after the answer; an unanswered one
-        after its time-out. Both limits must have passed at the call before: what a stalled process finds in its
-        sockets is read first.
+        An answered one is finished with its true t3 and t1, else 1.5 intervals after the answer, on a prompt path at
+        once; an unanswered one after its time-out. All limits must have passed at the call before: what a stalled
+        process finds in its sockets is read first.
         """
         return self._rows.finished(self._exchanges, now_ns)
 
@@ -329,8 +329,8 @@ class SessionSender:
         """Begin sessions, each in its slot (0, 1, …; a new one at the end), and end those in the slots `end`.
 
         Paths of other sessions are not touched and keep their numbers. A slot may be given to another session of as
-        many ports and the same rate, `liveness_ms` and `in_step`, once no exchange of the former one is in transit.
-        Sessions `in_step` are probed at the same instants and have one rate.
+        many ports and the same rate, `prompt`, `liveness_ms` and `in_step`, once no exchange of the former one is in
+        transit. Sessions `in_step` are probed at the same instants and have one rate.
         """
         for slot in end:
             path = self._paths_in(slot)
@@ -371,7 +371,7 @@ class SessionSender:
         def grown(array: Any, value: int) -> Any:
             return np.concatenate([array, np.full(want - have, value, dtype=array.dtype)])
 
-        self._exchanges.grow(interval)
+        self._exchanges.grow(interval, self.paths.prompt[have:])
         self._next_seq = grown(self._next_seq, 0)
         self.last_received_at_ns = grown(self.last_received_at_ns, ABSENT_NS)
         self.ttl_fwd = grown(self.ttl_fwd, 0)

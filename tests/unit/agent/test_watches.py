@@ -65,6 +65,7 @@ class TestRequests:
         change = found.change(0)
         assert [s.source_ports[0] - 49_600 for s in change.quick.begin.values()] == [0, 4, 8, 12]
         assert [s.rate_hz for s in change.candidates.begin.values()] == [1.0] * 12
+        assert [s.prompt for s in begins(change).values()] == [False] * 4 + [True] * 12
         probed = sorted(s.source_ports for s in begins(change).values())
         assert probed == [(port,) for port in range(49_600, 49_616)], "each port once"
 

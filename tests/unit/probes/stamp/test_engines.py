@@ -89,6 +89,29 @@ def test_a_row_says_how_the_reflector_numbered_its_answer(engine: str, stateful:
         assert number == (None if is_lost else expected[seq] if stateful else seq)
 
 
+@pytest.mark.parametrize("prompt", [False, True])
+@pytest.mark.parametrize("engine", ["numpy", "packet engine"])
+def test_a_prompt_row_waits_for_no_follow_up(engine: str, prompt: bool) -> None:
+    """At one probe a second a row is over a second old when its true t3 comes."""
+    host = host_a(ports=(50_001,), rate_hz=1.0, prompt=prompt)
+    one = sender_of(host) if engine == "numpy" else EngineSender(host, sockets_of(host), 1, 0)
+    wire = Wire(one, reflector_of(host_b()))  # type: ignore[arg-type]
+    ages_ns, kinds, start_ns = [], [], 0
+    for end_ns in range(50_000_000, 5 * NS_PER_S, 50_000_000):
+        wire.run(end_ns, start_ns)
+        start_ns, batch = end_ns, one.rows(end_ns)
+        for row in batch.to_pylist() if batch is not None else []:
+            ages_ns.append(EPOCH + end_ns - row["t1_ns"])
+            kinds.append((row["t1_kind"], row["t2_kind"], row["t3_kind"], row["t4_kind"]))
+    assert len(ages_ns) >= 2
+    if prompt:
+        assert max(ages_ns) <= 110_000_000
+        assert set(kinds) == {(1, 1, 0, 1)}
+    else:
+        assert min(ages_ns) >= 700_000_000
+        assert set(kinds) == {(1, 1, 1, 1)}
+
+
 def test_the_virtual_clock_of_the_reflector_shows_in_t2_and_t3() -> None:
     clock = VirtualClock(offset_ns=123_456.0, skew_ppb=10_000.0, epoch_at_ns=EPOCH)
     wire = Wire(sender_of(host_a()), reflector_of(host_b(clock)))
