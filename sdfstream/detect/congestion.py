@@ -5,7 +5,7 @@ Classes are evaluated apart: a class whose own queue stands is not contradicted 
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.marks import MARKS_NS, MarkDetector
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.queues.controlled import LATE_MARKS_US, is_controlled, sent_by_nics
+from sdfstream.detect.queues.placed import UNPLACED, Located, in_doubt, settled
 from sdfstream.detect.recent import LocationCache, revived
 from sdfstream.detect.root.crowded import CrowdedSwitches
 from sdfstream.detect.root.held_up import (
@@ -47,10 +48,6 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-_SURELY = 0.9
-"""A path crosses an element when it does so with this probability; so probable is a place that is not in doubt."""
-_UNPLACED = {"switch": 1, "path": 2}
-"""Subjects that stand for a place which is not known, the vaguest last."""
 _ALONE_NS = 5 * NS_PER_S
 """A queue that few paths see, and nothing places, is worth a warning after so long: a starved host delays some, too."""
 _TRIALS = 8.0
@@ -101,17 +98,13 @@ class CongestionDetector:
             self._keep(reported)
             return []
         slow, well = np.flatnonzero(everything), np.flatnonzero(self._well(now))
-        found: dict[Subject, tuple[Location, Ints]] = {}
+        located: list[Located] = []
         classes = self.cabling.sessions.table["dscp"]
         for dscp in np.unique(classes[slow // 2]).tolist():
             mine, others = slow[classes[slow // 2] == dscp], well[classes[well // 2] == dscp]
             here = self._cache.recall(observe(mine, others), now_ns, partial(self._located, mine, others))
-            for location in self._paused_leaves(here):
-                number = location.directed_paths()
-                if location.subject in found:
-                    number = np.concatenate([found[location.subject][1], number])
-                found[location.subject] = (location, number)
-        self._locate_by_others(found)
+            located += [(location, location.directed_paths()) for location in self._paused_leaves(here)]
+        found = settled(self.cabling, located, self._placed)
         hot = self.delays.hot()
         full = self._full_port(slow, reported)
         self._full = None if full is None else full.subject
@@ -163,51 +156,6 @@ class CongestionDetector:
         queues = waiting_for_counters(queues, paused)
         return [confirmed_by_counters(queue) for queue in queues] if marking else queues
 
-    def _locate_by_others(self, found: dict[Subject, tuple[Location, Ints]]) -> None:
-        """Lay paths to queues that are placed already, now or before, and explain them.
-
-        Paths that one class alone cannot place are those of a queue that all of them cross and that another class has
-        placed, or more paths than report now: few of a class may be laid to a switch, or to the first of the links in a
-        row. Of paths without any place each is looked at alone.
-        """
-        placed = self._placed | {subject: location for subject, (location, _) in found.items()}
-        for subject in list(found):
-            location, number = found[subject]
-            for other, where in placed.items():
-                theirs = number[self._crosses(number, where)]
-                if other == subject or not theirs.size or not self._explains(where, location, number, theirs.size):
-                    continue
-                known, before = found.get(other, (where, np.empty(0, np.int64)))
-                found[other] = known, np.concatenate([before, theirs])
-                number = np.setdiff1d(number, theirs)
-            if not number.size:
-                del found[subject]
-            elif number.size < found[subject][1].size:
-                found[subject] = self._only(location, number), number
-
-    def _explains(self, where: Location, location: Location, number: Ints, theirs: int) -> bool:
-        """Whether a queue that is placed explains `theirs` of the paths that were laid elsewhere."""
-        if location.subject.type == "path":
-            return where.subject.type != "path"
-        if theirs < number.size:
-            return False
-        return _in_doubt(location) and _clearer(where, location)
-
-    def _only(self, location: Location, number: Ints) -> Location:
-        """A location without place, of these of its paths."""
-        names = {str(self.cabling.sessions.path_id(n // 2, "rev" if n % 2 else "fwd")) for n in number.tolist()}
-        suspects = [(name, p) for name, p in location.suspects if name in names]
-        sides = ["rev" if n % 2 else "fwd" for n in number.tolist()]
-        subject = location.subject if location.subject.id in names or not suspects else Subject("path", suspects[0][0])
-        return replace(location, subject=subject, slots=number // 2, path_directions=sides, suspects=suspects)
-
-    def _crosses(self, number: Ints, location: Location) -> Bools:
-        """Which of these directed paths surely cross one of the directions of a location."""
-        element, weight = self.cabling.element[number // 2, number % 2], self.cabling.weight[number // 2, number % 2]
-        over = np.isin(element, self.cabling.numbers(location.directions)) & (weight > _SURELY)
-        result: Bools = np.logical_or.reduce(over, axis=1)
-        return result
-
     def _located(self, slow: Ints, well: Ints, seen: Observations) -> list[Location]:
         """Where the queues of these paths stand; where there are several, or none is clear, the longest first.
 
@@ -215,14 +163,14 @@ class CongestionDetector:
         Among paths that wait far less that port is the only one that explains its own.
         """
         found = self._locate(seen)
-        if len(found) < 2 and not any(location.subject.type in _UNPLACED for location in found):
+        if len(found) < 2 and not any(location.subject.type in UNPLACED for location in found):
             return found
         long = longest(self.delays.table["peak"][slow])
         if not long.any():
             return found
         rest = slow[~long]
         first = self._locate(observe(slow[long], np.concatenate([rest, well])))
-        if any(map(_in_doubt, first)):
+        if any(map(in_doubt, first)):
             return found
         return [*first, *self._located(rest, well, observe(rest, well))]
 
@@ -361,20 +309,6 @@ class CongestionDetector:
         self._serious = {Subject(kind, name) for kind, name in state.get("serious", ())}
         self._full = Subject(*state["full"]) if state.get("full") else None
         self._crowded.restore(state.get("crowded", {}))
-
-
-def _in_doubt(location: Location) -> bool:
-    """Whether paths of one class do not say by themselves where their queue stands."""
-    return location.subject.type in _UNPLACED or location.probability < _SURELY
-
-
-def _clearer(known: Location, doubtful: Location) -> bool:
-    """Whether a queue's place is known better than a doubtful one, and may be that one's."""
-    vague, vaguer = _UNPLACED.get(known.subject.type, 0), _UNPLACED.get(doubtful.subject.type, 0)
-    if vaguer:
-        return vague < vaguer
-    suspects = {name for name, _ in doubtful.suspects}
-    return not vague and known.probability >= _SURELY and not suspects.isdisjoint(known.directions)
 
 
 def observe(slow: Ints, well: Ints) -> Observations:

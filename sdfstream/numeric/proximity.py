@@ -4,11 +4,17 @@ The least round trip of a pair is taken for a share of each of its two NICs (hos
 
     floor(a, b) = h(a) + h(b) + between(a, b)
 
-h is each NIC's median over its pairs, in turns (median polish, Tukey 1977), begun with means. What is left falls into a
-lower and an upper part where some pairs share a switch. The two are told apart by the widest gap among the lower
-values, if it is several times what values within the parts differ by. Of a NIC with few pairs half may be near, which
-the median then takes for the NIC's own share: where the gap is not clear, the shares are worked out once more as though
-what lies below it were near. If it is not clear then, nothing is inferred.
+Where most pairs are known, NICs are compared by what they have in common with all others: of two that share a switch,
+floor(a, k) − floor(b, k) is the same for every k, whatever lies beyond that switch (as for the siblings of an additive
+tree, Buneman 1971); of two that do not, it is not where k shares a switch with either. So it does not matter how many
+tiers there are.
+
+Where few are known, or that is not clear, h is each NIC's median over its pairs, in turns (median polish, Tukey 1977),
+begun with means. What is left falls into a lower and an upper part where some pairs share a switch. The two are told
+apart by the widest gap among the lower values, if it is several times what values within the parts differ by; the lower
+is parted again where three tiers make two of it. Of a NIC with few pairs half may be near, which the median then takes
+for the NIC's own share: where the gap is not clear, the shares are worked out once more as though what lies below it
+were near. If it is not clear then, nothing is inferred.
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ from sdfstream.numeric.group import group, group_values, quantile
 
 Int64s = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 _ROUNDS: Final = 30
 _LEAST_GAP_NS: Final = 500.0
@@ -36,6 +43,14 @@ _MOST_NEAR: Final = 0.6
 _LEAST_PAIRS: Final = 6
 _CONTRADICTED: Final = 0.1
 """A group of which a greater share of the pairs within is far is none."""
+_DENSE: Final = 0.8
+"""So many of all pairs must be known for NICs to be compared by what they have in common with all others,"""
+_MOST_COMPARED: Final = 128
+"""at most so many NICs are,"""
+_IN_COMMON: Final = 4
+"""and two with so many others in common."""
+_SAME: Final = 2.0
+"""The gap between differences that stay and those that do not is so many times as wide as the widest that stays."""
 
 
 def leaf_groups(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s:
@@ -62,14 +77,18 @@ def leaf_groups(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s:
     unknown = np.full(nics, -1, np.int64)
     if a.size < _LEAST_PAIRS:
         return unknown
-    between = _between(nics, a, b, floor_ns)
-    limit = _split(np.sort(between))
-    if limit is None:
-        between = _between_as_if_near(nics, a, b, floor_ns, between)
+    first, second, near = _compared(nics, a, b, floor_ns)
+    if near.any():
+        a, b = first, second
+    else:
+        between = _between(nics, a, b, floor_ns)
         limit = _split(np.sort(between))
-    if limit is None:
-        return unknown
-    near = between < limit
+        if limit is None:
+            between = _between_as_if_near(nics, a, b, floor_ns, between)
+            limit = _split(np.sort(between))
+        if limit is None:
+            return unknown
+        near = between < limit
     label = components(nics, a[near], b[near])
     same = label[a] == label[b]
     inside = np.bincount(label[a[same]], minlength=nics)
@@ -126,12 +145,52 @@ def _between_as_if_near(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s, bet
     return _between(nics, a, b, floor_ns - nearer_ns) + nearer_ns
 
 
+def _compared(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> tuple[Int64s, Int64s, Bools]:
+    """Pairs with enough in common, and which of them share a switch, by how much their differences to others vary; all
+    False where that is not clear.
+    """
+    met = np.unique(np.concatenate([a, b]))
+    nothing = a, b, np.zeros(a.size, np.bool_)
+    if met.size > _MOST_COMPARED or a.size < _DENSE * met.size * (met.size - 1) / 2:
+        return nothing
+    known = np.full((nics, nics), np.nan)
+    known[a, b] = known[b, a] = floor_ns
+    first, second = (met[i] for i in np.triu_indices(met.size, 1))
+    apart = known[first] - known[second]  # the pair itself has no floor to itself, so it is left out
+    enough = np.isfinite(apart).sum(axis=1) >= _IN_COMMON
+    first, second, apart = first[enough], second[enough], apart[enough]
+    if first.size < _LEAST_PAIRS:
+        return nothing
+    varies = np.nanmax(apart, axis=1) - np.nanmin(apart, axis=1)
+    ordered = np.sort(varies)
+    clear = np.diff(ordered) >= np.maximum(_LEAST_GAP_NS, _SAME * ordered[:-1])
+    at = int(np.argmax(clear))  # the first: further ones part pods
+    if not clear[at] or at + 1 > _MOST_NEAR * ordered.size:
+        return nothing
+    return first, second, varies <= ordered[at]
+
+
 def _widest(ordered: Float64s) -> int:
     """Number of the value before the widest gap, of those that may be the lower part."""
     return int(np.argmax(np.diff(ordered)[: max(1, int(_MOST_NEAR * ordered.size))]))
 
 
 def _split(ordered: Float64s) -> float | None:
+    """The value that parts the lowest of the ascending `ordered` values from others; None where nothing does clearly.
+
+    Of three distances the two lower may be as clearly apart as both are from the third.
+    """
+    limit = _split_once(ordered)
+    while limit is not None:
+        lower = ordered[ordered < limit]
+        further = _split_once(lower) if lower.size >= _LEAST_PAIRS else None
+        if further is None:
+            break
+        limit = further
+    return limit
+
+
+def _split_once(ordered: Float64s) -> float | None:
     """The value that parts ascending `ordered` values in two; None where nothing does clearly."""
     at = _widest(ordered)
     lower, upper, gap = ordered[: at + 1], ordered[at + 1 :], float(ordered[at + 1] - ordered[at])

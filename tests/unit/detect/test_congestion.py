@@ -1,4 +1,4 @@
-"""Queues that one class of few paths cannot place, and queues whose paths fall late."""
+"""Queues: their causes, what they hold up, and what is told of them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from sdfstream.detect.congestion import CongestionDetector, observe
 from sdfstream.detect.localise import Location
+from sdfstream.detect.queues.placed import crossing
 from sdfstream.detect.root.hidden_queues import HiddenQueues
 from sdfstream.detect.stage import DetectStage
 from sdfstream.records.finding import Subject
@@ -54,59 +55,6 @@ def fresh(detector: CongestionDetector) -> CongestionDetector:
     )
 
 
-@pytest.mark.parametrize("vague", [SWITCH, PATH])
-def test_paths_that_all_cross_a_queue_that_is_placed_are_its_own(fabric: Any, vague: Subject) -> None:
-    detector, over, _ = fabric
-    found = {LINK: location(LINK, over[2:], ["l0->s0"]), vague: location(vague, over[:2], ["l0->s0"])}
-    fresh(detector)._locate_by_others(found)
-    assert set(found) == {LINK}
-    assert sorted(found[LINK][1].tolist()) == over.tolist()
-
-
-@pytest.mark.parametrize("vague", [SWITCH, PATH])
-def test_where_its_other_paths_fell_late_the_queue_stands_where_it_stood(fabric: Any, vague: Subject) -> None:
-    detector, over, _ = fabric
-    mine = fresh(detector)
-    mine._placed = {LINK: location(LINK, over, ["l0->s0"])[0]}
-    again = fresh(detector)
-    again.restore(mine.snapshot())
-    for one in (mine, again):
-        found = {vague: location(vague, over[:2], ["l0->s0"])}
-        one._locate_by_others(found)
-        assert {subject: number.tolist() for subject, (_, number) in found.items()} == {LINK: over[:2].tolist()}
-
-
-def test_paths_beside_the_queue_are_not_laid_to_it(fabric: Any) -> None:
-    detector, over, beside = fabric
-    mixed = np.concatenate([over[:2], beside[:1]])
-    found = {LINK: location(LINK, over[2:], ["l0->s0"]), SWITCH: location(SWITCH, mixed, ["l0->s0"])}
-    fresh(detector)._locate_by_others(found)
-    assert set(found) == {LINK, SWITCH}
-
-
-def test_a_link_is_no_vaguer_than_another(fabric: Any) -> None:
-    detector, over, _ = fabric
-    other = replace(LINK, id="l1--s0")
-    found = {LINK: location(LINK, over[2:], ["l0->s0"]), other: location(other, over[:2], ["l0->s0"])}
-    fresh(detector)._locate_by_others(found)
-    assert set(found) == {LINK, other}
-
-
-@pytest.mark.parametrize(("surely", "expected"), [(1.0, {LINK}), (0.7, {LINK, replace(LINK, id="h00/r0--l0")})])
-def test_of_links_in_a_row_the_one_that_another_class_is_sure_of_has_the_queue(
-    fabric: Any, surely: float, expected: set[Subject]
-) -> None:
-    """One class's slow paths all crossed l0->s2 and then s2->l2, where another class's showed the queue."""
-    detector, over, _ = fabric
-    first = replace(LINK, id="h00/r0--l0")
-    known, theirs = location(LINK, over[2:], ["l0->s0"])
-    doubtful, number = location(first, over[:2], ["h00/r0->l0"])
-    doubtful = replace(doubtful, suspects=[("h00/r0->l0", 0.75), ("l0->s0", 0.25)], probability=0.75)
-    found = {LINK: (replace(known, probability=surely), theirs), first: (doubtful, number)}
-    fresh(detector)._locate_by_others(found)
-    assert set(found) == expected
-
-
 @pytest.mark.parametrize(("stands", "cause"), [(True, "ecn-mistuned"), (False, "queueing")])
 def test_only_paths_on_which_a_queue_still_stands_say_that_it_is_not_marked(
     fabric: Any, monkeypatch: pytest.MonkeyPatch, stands: bool, cause: str
@@ -143,10 +91,10 @@ def test_a_queue_that_holds_up_all_before_it_is_placed_by_the_paths_that_wait_lo
     mine, cabling = fresh(detector), detector.cabling
     numbers = np.arange(2 * cabling.sessions.count)
 
-    def crossing(directions: list[str]) -> np.ndarray:
-        return numbers[mine._crosses(numbers, location(LINK, numbers[:1], directions)[0]).tolist()]
+    def over(directions: list[str]) -> np.ndarray:
+        return numbers[crossing(cabling, numbers, location(LINK, numbers[:1], directions)[0]) > 0.9]
 
-    full, fed = crossing(["s0->l2"]), crossing(["l0->s0", "l1->s0", "l3->s0"])
+    full, fed = over(["s0->l2"]), over(["l0->s0", "l1->s0", "l3->s0"])
     assert full.size >= 3 and np.isin(full, fed).all()
     peak = np.zeros(mine.delays.table.rows)
     peak[fed], peak[full] = 100e3, 900e3

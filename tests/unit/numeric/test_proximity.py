@@ -65,6 +65,35 @@ def test_who_is_not_probed_is_not_known_and_a_nic_without_neighbours_is_alone() 
     assert leaf_groups(8, a, b, floor_ns).tolist() == [0, 0, 2, 2, 4, 4, 6, -1]
 
 
+def three_tiers(seed: int, share: float, noise_ns: float = 100.0) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+    """Two hosts a leaf, two leaves a pod, two pods: three distances; this share of the pairs is probed."""
+    rng = np.random.default_rng(seed)
+    leaf = rng.permutation(np.repeat(np.arange(4), 2))
+    a, b = np.triu_indices(8, 1)
+    own = rng.uniform(5_000, 40_000, 8)
+    switches = np.where(leaf[a] == leaf[b], 0.0, np.where(leaf[a] // 2 == leaf[b] // 2, 1.0, 2.0))
+    floor_ns = own[a] + own[b] + HOP_NS * switches + rng.exponential(noise_ns, a.size)
+    kept = rng.permutation(a.size)[: round(share * a.size)]
+    return leaf, (a[kept], b[kept], floor_ns[kept])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_three_tiers_have_three_distances(seed: int) -> None:
+    leaf, pairs = three_tiers(seed, 1.0)
+    assert leaf_groups(8, *pairs).tolist() == [int(np.flatnonzero(leaf == k)[0]) for k in leaf]
+
+
+def test_of_three_tiers_that_are_not_all_probed_a_part_is_known_and_nothing_wrong() -> None:
+    told = 0
+    for seed in range(40):
+        leaf, pairs = three_tiers(seed, 0.9)
+        found = leaf_groups(8, *pairs)
+        known = np.flatnonzero(found >= 0)
+        assert (leaf[found[known]] == leaf[known]).all(), "two leaves would be one"
+        told += known.size
+    assert told > 0.5 * 40 * 8
+
+
 def test_a_group_that_its_own_pairs_contradict_is_none() -> None:
     leaf = np.repeat(np.arange(4), 3)
     a, b, floor_ns = floors(leaf, 4)
