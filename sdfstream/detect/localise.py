@@ -17,8 +17,8 @@ from sdfstream.detect.cabling import FWD, REV, Cabling
 from sdfstream.detect.inferred.hidden import HiddenElement, hidden_elements
 from sdfstream.detect.one_cable import cable_instead
 from sdfstream.detect.problem import Observations, Problem, log_priors, pose
+from sdfstream.detect.root.whole import whole_hosts, whole_switches
 from sdfstream.numeric.blame import Culprit, blame
-from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Subject
 
 Ints = npt.NDArray[np.int64]
@@ -28,7 +28,6 @@ Bools = npt.NDArray[np.bool_]
 _OWN_PRIOR = float(np.log(1e-7))
 _CLEAR = 0.7
 """A suspect is named when it is at least this likely."""
-_MOST, _NEARLY_ALL = 0.5, 0.8  # of a switch's cables: more are its own failure
 _JOINT = 0.02
 """Two culprits are one subject when the product of its probabilities for each is above this."""
 _INCUMBENT = 2.0
@@ -121,7 +120,7 @@ def locate(
     merged = [x for x in _merge(cabling, posed, culprits, ports=kind == "queue") if x.slots.size]
     if kind == "silence":
         merged = [_without_switch(cabling, posed, x) for x in merged]
-    found = _merge_hosts(cabling, _merge_switches(cabling, merged, kind))
+    found = whole_hosts(cabling, whole_switches(cabling, merged, kind))
     if infer:
         found = _with_hidden(cabling, seen, found, _evidence(seen, noise, least_share))
     return _gather_paths(cabling, found, incumbents)
@@ -257,52 +256,6 @@ def _named(cabling: Cabling, posed: Problem, element: int) -> tuple[Subject, str
     direction = "rev" if posed.sick.direction(row) == "rev" else "fwd"
     name = str(cabling.sessions.path_id(int(posed.sick.slots[row]), direction))
     return Subject("path", name), name
-
-
-def _merge_switches(cabling: Cabling, locations: list[Location], kind: str) -> list[Location]:
-    """Sick cables that all end at one switch, most of its cables: the switch.
-
-    Shares of loss show whether some cables fail or all, which are then alike: it takes nearly all of them.
-    """
-    cables = [x for x in locations if x.subject.type in ("link", "nic")]
-    if len(cables) < (3 if kind == "queue" else 2):
-        return locations
-    ends, most = [cabling.switches_of(x.subject) for x in cables], _NEARLY_ALL if kind == "loss" else _MOST
-    for switch in sorted(set.intersection(*ends)):
-        if len(cables) > most * len(cabling.topology.neighbours.get(switch, ())) > 0:
-            whole = _joined(Subject("switch", switch), cables, [(switch, 1.0)])
-            return [whole] + [x for x in locations if x not in cables]
-    return locations
-
-
-def _merge_hosts(cabling: Cabling, locations: list[Location]) -> list[Location]:
-    """All NICs of a host that has several, sick at once: the host."""
-    nics: dict[str, list[Location]] = {}
-    for found in locations:
-        if found.subject.type == "nic":
-            nics.setdefault(host_of(found.subject.id), []).append(found)
-    everyone = cabling.sessions.nics.list
-    for host, mine in nics.items():
-        sick = {x.subject.id for x in mine}  # one NIC may be located twice, by what it sends and by what it receives
-        if len(sick) > 1 and len(sick) == sum(host_of(nic) == host for nic in everyone):
-            whole = _joined(Subject("host", host), mine, [s for x in mine for s in x.suspects])
-            whole.members = tuple(dict.fromkeys(x.subject.id for x in mine))
-            locations = [whole if x is mine[0] else x for x in locations if x not in mine[1:]]
-    return locations
-
-
-def _joined(subject: Subject, elements: list[Location], suspects: list[tuple[str, float]]) -> Location:
-    """One statement in place of several."""
-    return Location(
-        subject,
-        list(dict.fromkeys(d for x in elements for d in x.directions)),
-        all(x.direction_known for x in elements),
-        max(x.share for x in elements),
-        np.concatenate([x.slots for x in elements]),
-        suspects,
-        min(x.probability for x in elements),
-        [w for x in elements for w in x.path_directions],
-    )
 
 
 def _evidence(seen: Observations, noise: float, least_share: float) -> Floats:

@@ -4,17 +4,20 @@ The least round trip of a pair is taken for a share of each of its two NICs (hos
 
     floor(a, b) = h(a) + h(b) + between(a, b)
 
-Where most pairs are known, NICs are compared by what they have in common with all others: of two that share a switch,
+Two ways of telling lead to groups, and where both do, what they agree on is taken.
+
+By a gap: h is each NIC's median over its pairs, in turns (median polish, Tukey 1977), begun with means. What is left
+falls into a lower and an upper part where some pairs share a switch. The two are told apart by the widest gap among the
+lower values, if it is several times what values within the parts differ by; the lower is parted again where three tiers
+make two of it. Of a NIC with few pairs half may be near, which the median then takes for the NIC's own share: where the
+gap is not clear, the shares are worked out once more as though what lies below it were near.
+
+By what NICs have in common with all others, where most pairs are known: of two that share a switch,
 floor(a, k) − floor(b, k) is the same for every k, whatever lies beyond that switch (as for the siblings of an additive
 tree, Buneman 1971); of two that do not, it is not where k shares a switch with either. So it does not matter how many
-tiers there are.
+tiers there are. But a k that tells two apart may be one of those not probed.
 
-Where few are known, or that is not clear, h is each NIC's median over its pairs, in turns (median polish, Tukey 1977),
-begun with means. What is left falls into a lower and an upper part where some pairs share a switch. The two are told
-apart by the widest gap among the lower values, if it is several times what values within the parts differ by; the lower
-is parted again where three tiers make two of it. Of a NIC with few pairs half may be near, which the median then takes
-for the NIC's own share: where the gap is not clear, the shares are worked out once more as though what lies below it
-were near. If it is not clear then, nothing is inferred.
+If neither is clear, nothing is inferred.
 """
 
 from __future__ import annotations
@@ -74,30 +77,59 @@ def leaf_groups(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s:
     >>> leaf_groups(6, a, b, np.where(a // 2 == b // 2, 15e3, 19e3) + 10.0 * a)
     array([0, 0, 2, 2, 4, 4])
     """
-    unknown = np.full(nics, -1, np.int64)
     if a.size < _LEAST_PAIRS:
-        return unknown
-    first, second, near = _compared(nics, a, b, floor_ns)
-    if near.any():
-        a, b = first, second
-    else:
-        between = _between(nics, a, b, floor_ns)
+        return np.full(nics, -1, np.int64)
+    found = [label for label in (_by_others(nics, a, b, floor_ns), _by_gap(nics, a, b, floor_ns)) if label.max() >= 0]
+    if len(found) < 2:
+        return found[0] if found else np.full(nics, -1, np.int64)
+    return _common(*found)
+
+
+def _common(one: Int64s, other: Int64s) -> Int64s:
+    """Groups of which both speak: either may take NICs of several switches for one group, for reasons of its own."""
+    _, first, key = np.unique(np.stack([one, other]), axis=1, return_index=True, return_inverse=True)
+    result: Int64s = np.where((one >= 0) | (other >= 0), first[key.reshape(-1)], -1)
+    return result
+
+
+def _by_others(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s:
+    """Groups by what NICs have in common with all others; −1 everywhere where some pair lacks what tells it apart."""
+    pairs = _compared(nics, a, b, floor_ns)
+    if pairs is not None:
+        label, refuted = _labelled(nics, *pairs)
+        if not refuted.any():
+            return np.where(_met(nics, *pairs[:2]), label, -1)
+    return np.full(nics, -1, np.int64)
+
+
+def _by_gap(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s:
+    """Groups by the gap between what lies between near and far NICs; −1: not known."""
+    between = _between(nics, a, b, floor_ns)
+    limit = _split(np.sort(between))
+    if limit is None:
+        between = _between_as_if_near(nics, a, b, floor_ns, between)
         limit = _split(np.sort(between))
-        if limit is None:
-            between = _between_as_if_near(nics, a, b, floor_ns, between)
-            limit = _split(np.sort(between))
-        if limit is None:
-            return unknown
-        near = between < limit
+    if limit is None:
+        return np.full(nics, -1, np.int64)
+    label, refuted = _labelled(nics, a, b, between < limit)
+    result: Int64s = np.where(_met(nics, a, b) & ~refuted[label], label, -1)
+    return result
+
+
+def _met(nics: int, a: Int64s, b: Int64s) -> Bools:
+    """Which NICs are in any pair."""
+    met = np.zeros(nics, np.bool_)
+    met[a], met[b] = True, True
+    return met
+
+
+def _labelled(nics: int, a: Int64s, b: Int64s, near: Bools) -> tuple[Int64s, Bools]:
+    """Group of each NIC by the pairs that are near, and which groups their own pairs contradict."""
     label = components(nics, a[near], b[near])
     same = label[a] == label[b]
     inside = np.bincount(label[a[same]], minlength=nics)
     against = np.bincount(label[a[same & ~near]], minlength=nics)
-    refuted = against > _CONTRADICTED * inside
-    met = np.zeros(nics, np.bool_)
-    met[a], met[b] = True, True
-    result: Int64s = np.where(met & ~refuted[label], label, -1)
-    return result
+    return label, against > _CONTRADICTED * inside
 
 
 def least_by_pair(a: Int64s, b: Int64s, value: Float64s) -> tuple[Int64s, Int64s, Float64s]:
@@ -145,14 +177,13 @@ def _between_as_if_near(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s, bet
     return _between(nics, a, b, floor_ns - nearer_ns) + nearer_ns
 
 
-def _compared(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> tuple[Int64s, Int64s, Bools]:
-    """Pairs with enough in common, and which of them share a switch, by how much their differences to others vary; all
-    False where that is not clear.
+def _compared(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> tuple[Int64s, Int64s, Bools] | None:
+    """Pairs with enough in common, and which of them share a switch, by how much their differences to others vary;
+    None where that is not clear.
     """
     met = np.unique(np.concatenate([a, b]))
-    nothing = a, b, np.zeros(a.size, np.bool_)
     if met.size > _MOST_COMPARED or a.size < _DENSE * met.size * (met.size - 1) / 2:
-        return nothing
+        return None
     known = np.full((nics, nics), np.nan)
     known[a, b] = known[b, a] = floor_ns
     first, second = (met[i] for i in np.triu_indices(met.size, 1))
@@ -160,13 +191,13 @@ def _compared(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> tuple[Int6
     enough = np.isfinite(apart).sum(axis=1) >= _IN_COMMON
     first, second, apart = first[enough], second[enough], apart[enough]
     if first.size < _LEAST_PAIRS:
-        return nothing
+        return None
     varies = np.nanmax(apart, axis=1) - np.nanmin(apart, axis=1)
     ordered = np.sort(varies)
     clear = np.diff(ordered) >= np.maximum(_LEAST_GAP_NS, _SAME * ordered[:-1])
     at = int(np.argmax(clear))  # the first: further ones part pods
     if not clear[at] or at + 1 > _MOST_NEAR * ordered.size:
-        return nothing
+        return None
     return first, second, varies <= ordered[at]
 
 

@@ -4,10 +4,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from sdfstream.detect.cabling import FWD, REV
-from sdfstream.detect.localise import Location, _merge_hosts, locate
+from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.problem import Observations
+from sdfstream.detect.root.whole import whole_hosts, whole_switches
 from sdfstream.records.finding import Subject
 from tests.unit.detect.test_routes import World, hops
 
@@ -18,7 +20,7 @@ def at_nic(nic: str, side: str) -> Location:
 
 def subjects(*located: Location) -> list[tuple[str, str, tuple[str, ...]]]:
     nics: Any = SimpleNamespace(sessions=SimpleNamespace(nics=SimpleNamespace(list=["h3/r0", "h3/r1", "h4/r0"])))
-    return [(x.subject.type, x.subject.id, x.members) for x in _merge_hosts(nics, list(located))]
+    return [(x.subject.type, x.subject.id, x.members) for x in whole_hosts(nics, list(located))]
 
 
 def test_a_host_is_blamed_where_all_its_nics_are_sick_and_not_for_one_nic_that_was_located_twice() -> None:
@@ -54,3 +56,24 @@ def test_what_is_left_of_an_outage_is_laid_to_what_was_blamed_while_nothing_more
 def test_a_healthy_path_over_what_was_blamed_speaks_louder() -> None:
     asked = {"incumbents": frozenset({"l0--s0"}), "nothing_new": True}
     assert located({0: "fwd"}, {1: "fwd"}, **asked) == ["h0/r0"]
+
+
+@pytest.mark.parametrize(("kind", "shares", "told"), [
+    ("loss", (0.16, 0.15, 0.17, 0.16), [("switch", "l1")]),
+    ("loss", (0.16, 0.15, 0.01, 0.16), [("link", f"l1--s{i}") for i in range(4)]),
+    ("loss", (0.16, 0.15, 0.17), [("link", f"l1--s{i}") for i in range(3)]),
+])  # fmt: skip
+def test_all_uplinks_of_a_leaf_that_lose_alike_are_one_fault(
+    kind: str, shares: tuple[float, ...], told: list[tuple[str, str]]
+) -> None:
+    """Packets are sprayed, and one of four uplinks is dead: every path loses a share, whatever its trace said."""
+    ends = {f"s{i}" for i in range(4)} | {"h002/r0", "h003/r0"}
+    topology = SimpleNamespace(neighbours={"l1": ends}, leaf_of={"h002/r0": "l1", "h003/r0": "l1"})
+    cabling = SimpleNamespace(topology=topology, switches_of=lambda link: set(link.id.split("--")))
+    cables = [
+        Location(Subject("link", f"l1--s{i}"), [f"l1->s{i}"], True, share, np.array([i]), [(f"l1->s{i}", 1.0)], 1.0)
+        for i, share in enumerate(shares)
+    ]
+    found = whole_switches(cabling, cables, kind)  # type: ignore[arg-type]
+    assert [(x.subject.type, x.subject.id) for x in found] == told
+    assert sum(x.slots.size for x in found) == len(shares)
