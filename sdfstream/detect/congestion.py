@@ -24,7 +24,7 @@ from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.marks import MARKS_NS, MarkDetector
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.queues.controlled import LATE_MARKS_US, is_controlled, sent_by_nics
-from sdfstream.detect.queues.placed import UNPLACED, Located, in_doubt, settled
+from sdfstream.detect.queues.placed import SURELY, UNPLACED, Located, crossing, in_doubt, settled
 from sdfstream.detect.recent import LocationCache, revived
 from sdfstream.detect.root.crowded import CrowdedSwitches
 from sdfstream.detect.root.held_up import (
@@ -273,8 +273,8 @@ class CongestionDetector:
         """Whether the queue is worth a warning; what was worth one stays so while it stands."""
         subject, known = location.subject, marked[np.isfinite(marked)]
         age_ns = now.reached_ns - since_ns
-        if subject.type == "path":
-            return "warning" if age_ns >= _ALONE_NS else "info"
+        if subject.type == "path" or (cause == "queueing" and self._of_few(location)):
+            return "warning" if age_ns >= _ALONE_NS or subject in self._serious else "info"
         if subject.type == "link" or cause != "queueing":
             return "warning"
         paused = subject.id in self.rates.paused(self.config.pause_rate_hz)
@@ -282,6 +282,15 @@ class CongestionDetector:
         if not is_controlled(excess_us, known, location.directions, age_ns, marking=marking, paused=paused):
             self._serious.add(subject)
         return "warning" if subject in self._serious else "info"
+
+    def _of_few(self, location: Location) -> bool:
+        """Whether less than half of what arrives at a NIC waits: before its port all would, in a busy host some do."""
+        if location.subject.type != "nic" or sent_by_nics(location.directions):
+            return False
+        mine = location.directed_paths()
+        every = np.arange(2 * self.cabling.sessions.count)
+        every = every[np.isin(self.cabling.sessions.table["dscp"][every // 2], self._classes(mine))]
+        return 2 * mine.size < int(np.count_nonzero(crossing(self.cabling, every, location) > SURELY))
 
     def _well(self, now: Instant) -> Bools:
         return self.delays.well(now.reached_ns) & ~np.repeat(now.left_out, 2)

@@ -20,7 +20,7 @@ from sdfstream.records.units import Bools, Float64s, Int64s
 
 Located: TypeAlias = tuple[Location, Int64s]
 """A queue's place, and the directed paths that wait there."""
-_SURELY: Final = 0.9
+SURELY: Final = 0.9
 """A path crosses an element when it does so with this probability; so probable is a place that is not in doubt."""
 UNPLACED: Final = {"switch": 1, "path": 2}
 """Subjects that stand for a place which is not known, the vaguest last."""
@@ -28,7 +28,7 @@ UNPLACED: Final = {"switch": 1, "path": 2}
 
 def in_doubt(location: Location) -> bool:
     """Whether paths of one class do not say by themselves where their queue stands."""
-    return location.subject.type in UNPLACED or location.probability < _SURELY
+    return location.subject.type in UNPLACED or location.probability < SURELY
 
 
 def settled(cabling: Cabling, found: Iterable[Located], before: Mapping[Subject, Location]) -> dict[Subject, Located]:
@@ -88,12 +88,12 @@ def _clearer(known: Location, doubtful: Location) -> bool:
     if vaguer:
         return vague < vaguer
     suspects = {name for name, _ in doubtful.suspects}
-    return not vague and known.probability >= _SURELY and not suspects.isdisjoint(known.directions)
+    return not vague and known.probability >= SURELY and not suspects.isdisjoint(known.directions)
 
 
 def _crosses(cabling: Cabling, number: Int64s, location: Location) -> Bools:
     """Which of these directed paths surely cross one of the directions of a location."""
-    surely: Bools = crossing(cabling, number, location) > _SURELY
+    surely: Bools = crossing(cabling, number, location) > SURELY
     return surely
 
 
@@ -102,7 +102,7 @@ def _cross_alike(cabling: Cabling, number: Int64s, where: Location, location: Lo
     if location.subject.type != "link":
         return np.zeros(number.size, dtype=np.bool_)
     mine, theirs = crossing(cabling, number, location), crossing(cabling, number, where)
-    alike: Bools = (theirs > 0) & (theirs >= _SURELY * mine)
+    alike: Bools = (theirs > 0) & (theirs >= SURELY * mine)
     return alike
 
 
