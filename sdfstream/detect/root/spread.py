@@ -3,6 +3,9 @@
 Where pause frames stop a port, packets wait before it unmarked, and the ports that feed it are stopped in turn. So a
 queue that is long and hardly marked, and leads to another queue that began with it or before, is a symptom of that one;
 the most downstream of them is the root. It is told by where queues stand alone: no counter of pause frames is needed.
+
+What many send to one NIC may meet on a link before its port already: a queue that is short and hardly marked, and leads
+to a NIC's longer one, which is marked and began with it, is a symptom of that one too.
 """
 
 from __future__ import annotations
@@ -31,6 +34,10 @@ _LATER_NS: Final = NS_PER_S
 """Queues of one spreading are told with beginnings this far apart: each is dated by its own windows."""
 _SEVERAL: Final = 3
 """So many queues that lead to one, begun at once, are no coincidence even where nothing is marked."""
+_SHORTER: Final = 0.7
+"""What meets before a NIC's port waits for at most this share of the wait there,"""
+_HARDLY: Final = 0.05
+"""and hardly any of it is marked."""
 _FEEDERS: Final = 2
 """So many queues before a NIC's own, none of them marked, are a storm of pauses that the NIC sends."""
 
@@ -121,12 +128,23 @@ def _after(
 ) -> int:
     """The queue that the queue `i` leads to and may be held up by; `i` itself: none."""
     if not unmarked(queues[i], _HELD_UP_US):
-        return i
+        return next((j for j in range(len(queues)) if ends[j][0] & ends[i][1] and _meets(queues[i], queues[j])), i)
     early = [j for j in range(len(queues)) if j != i and queues[j].since_ns <= queues[i].since_ns + _LATER_NS]
     beyond = [j for j in early if ends[j][0] & ends[i][1]] or [
         j for j in early if any(hidden(a, b) for a in sorted(ends[i][1]) for b in sorted(ends[j][0]))
     ]
     return min(beyond, key=lambda j: (queues[j].since_ns, queues[j].subject.id), default=i)
+
+
+def _meets(queue: Detection, further: Detection) -> bool:
+    """Whether a queue is of what a NIC gets from many, met on the way to its port."""
+    (mine, wait_us), (theirs, longer_us) = (
+        (value(q, "ce-share"), value(q, "delay-excess") or 0.0) for q in (queue, further)
+    )
+    if further.subject.type != "nic" or abs(queue.since_ns - further.since_ns) > _LATER_NS:
+        return False
+    marks = mine is not None and theirs is not None and mine < _HARDLY and theirs >= UNMARKED
+    return marks and wait_us <= _SHORTER * longer_us
 
 
 def _with_feeders(queue: Detection, feeders: list[Detection], calm: Callable[[str], bool]) -> Detection:

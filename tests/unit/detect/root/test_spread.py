@@ -75,6 +75,19 @@ def test_what_is_marked_short_unknown_or_older_stands_alone() -> None:
         assert told([root, other]) == {"l2--s2": ("queueing", 0), "h4/r0": ("queueing", 0)}
 
 
+def test_what_a_nic_gets_from_many_meets_on_a_link_before_its_port() -> None:
+    """Two of three senders of an incast share a link to the NIC's leaf."""
+    port = queue("l2->h4/r0", us=104.0, ce=0.35)
+    assert told([port, queue("s0->l2", 30.2, us=40.0, ce=0.01)]) == {"h4/r0": ("queueing", 1)}
+    apart = [
+        queue("s0->l2", 30.2, us=40.0, ce=0.2),  # marked: a queue of its own
+        queue("s0->l2", 32.0, us=40.0, ce=0.01),  # begun later
+        queue("s0->l2", 30.2, us=78.0, ce=0.01),  # nearly as long
+        queue("s0->l3", 30.2, us=40.0, ce=0.01),  # elsewhere
+    ]
+    assert all(len(told([port, other])) == 2 for other in apart)
+
+
 def test_two_queues_where_nothing_is_marked_are_two() -> None:
     assert len(told([queue("s1->l2"), queue("l0->s1")], marking=False)) == 2
 
