@@ -50,6 +50,8 @@ Bools = npt.NDArray[np.bool_]
 
 _ALONE_NS = 5 * NS_PER_S
 """A queue that few paths see, and nothing places, is worth a warning after so long: a starved host delays some, too."""
+_NOW_NS = NS_PER_S // 2
+"""Of a path that was seen longer ago it is not known whether it waits."""
 _TRIALS = 8.0
 """What a verdict on one path weighs, in trials: enough that a queue only one path sees can be located at all."""
 _BUSY = 0.5
@@ -273,9 +275,12 @@ class CongestionDetector:
         """Whether the queue is worth a warning; what was worth one stays so while it stands."""
         subject, known = location.subject, marked[np.isfinite(marked)]
         age_ns = now.reached_ns - since_ns
-        if subject.type == "path" or (cause == "queueing" and self._of_few(location)):
-            return "warning" if age_ns >= _ALONE_NS or subject in self._serious else "info"
+        if subject.type == "path":
+            return "warning" if age_ns >= _ALONE_NS else "info"
+        if age_ns < _ALONE_NS and cause == "queueing" and subject not in self._serious and self._of_few(location, now):
+            return "info"
         if subject.type == "link" or cause != "queueing":
+            self._serious.add(subject)
             return "warning"
         paused = subject.id in self.rates.paused(self.config.pause_rate_hz)
         marking = any(self.marks.marks_class(c, now.now_ns) for c in self._classes(location.directed_paths()))
@@ -283,12 +288,16 @@ class CongestionDetector:
             self._serious.add(subject)
         return "warning" if subject in self._serious else "info"
 
-    def _of_few(self, location: Location) -> bool:
-        """Whether less than half of what arrives at a NIC waits: before its port all would, in a busy host some do."""
-        if location.subject.type != "nic" or sent_by_nics(location.directions):
+    def _of_few(self, location: Location, now: Instant) -> bool:
+        """Whether less than half of what crosses a place now waits there: before a port all would, in a busy host some
+        do, and where bursts meet some do.
+        """
+        if location.subject.type not in ("link", "nic") or sent_by_nics(location.directions):
             return False
         mine = location.directed_paths()
-        every = np.arange(2 * self.cabling.sessions.count)
+        every = np.flatnonzero(
+            self.delays.table["seen_ns"][: 2 * self.cabling.sessions.count] >= now.reached_ns - _NOW_NS
+        )
         every = every[np.isin(self.cabling.sessions.table["dscp"][every // 2], self._classes(mine))]
         return 2 * mine.size < int(np.count_nonzero(crossing(self.cabling, every, location) > SURELY))
 

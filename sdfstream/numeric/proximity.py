@@ -52,8 +52,10 @@ _MOST_COMPARED: Final = 128
 """at most so many NICs are,"""
 _IN_COMMON: Final = 4
 """and two with so many others in common."""
+_AS_WIDE: Final = 0.25
+"""The gap is at least this share of the widest, which parts pods: a smaller one is of chance,"""
 _SAME: Final = 2.0
-"""The gap between differences that stay and those that do not is so many times as wide as the widest that stays."""
+"""and so many times as wide as the widest of the differences that stay."""
 
 
 def leaf_groups(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s:
@@ -194,7 +196,8 @@ def _compared(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> tuple[Int6
         return None
     varies = np.nanmax(apart, axis=1) - np.nanmin(apart, axis=1)
     ordered = np.sort(varies)
-    clear = np.diff(ordered) >= np.maximum(_LEAST_GAP_NS, _SAME * ordered[:-1])
+    gap = np.diff(ordered)
+    clear = (gap >= np.maximum(_LEAST_GAP_NS, _SAME * ordered[:-1])) & (gap >= _AS_WIDE * gap.max())
     at = int(np.argmax(clear))  # the first: further ones part pods
     if not clear[at] or at + 1 > _MOST_NEAR * ordered.size:
         return None

@@ -101,6 +101,13 @@ def test_of_eight_nics_that_probe_five_others_each_nearly_all_leaves_are_known(t
     assert wrong <= (0 if tiers == 2 else 8)
 
 
+def test_one_pair_that_differs_least_by_chance_is_not_the_only_one_that_is_near() -> None:
+    """Floors of young paths: the differences of one pair of neighbours do not vary, of the others by 1.5 µs."""
+    leaf, (a, b, floor_ns) = np.repeat(np.arange(4), 2), floors(np.repeat(np.arange(4), 2), 1, noise_ns=0.0)
+    noise = np.where((a < 2) | (b < 2), 0.0, 1.0) * np.random.default_rng(1).uniform(0, 1_200, a.size)
+    assert (leaf_groups(8, a, b, floor_ns + noise) == [0, 0, 2, 2, 4, 4, 6, 6]).all(), leaf
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_three_tiers_have_three_distances(seed: int) -> None:
     leaf, pairs = three_tiers(seed, 1.0)
