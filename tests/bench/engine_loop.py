@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from sdfstream.agent.sessions import sender_sockets
+from sdfstream.bus.memory.reader_io import MemorySubscription
 from sdfstream.errors import LabUnavailableError
 from sdfstream.lab import Fabric, FabricSpec, MeshSpec
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig
@@ -195,7 +196,7 @@ def _cpu_ns(pid: int) -> dict[int, int]:
     return {int(task.name): int((task / "schedstat").read_text().split()[0]) for task in tasks}
 
 
-async def _count(rows: object, seconds: float) -> tuple[float, int]:
+async def _count(rows: MemorySubscription, seconds: float) -> tuple[float, int]:
     """Take rows for `seconds`; how long it took, and how many."""
     loop = asyncio.get_running_loop()
     began, n = loop.time(), 0
