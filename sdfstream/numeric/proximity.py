@@ -212,22 +212,22 @@ def _widest(ordered: Float64s) -> int:
 def _split(ordered: Float64s) -> float | None:
     """The value that parts the lowest of the ascending `ordered` values from others; None where nothing does clearly.
 
-    Of three distances the two lower may be as clearly apart as both are from the third.
+    Of three distances the two lower are about as clearly apart as both are from the third.
     """
-    limit = _split_once(ordered)
+    limit, gap = _split_once(ordered)
     while limit is not None:
         lower = ordered[ordered < limit]
-        further = _split_once(lower) if lower.size >= _LEAST_PAIRS else None
-        if further is None:
+        further, narrower = _split_once(lower) if lower.size >= _LEAST_PAIRS else (None, 0.0)
+        if further is None or narrower < _AS_WIDE * gap:
             break
-        limit = further
+        limit, gap = further, narrower
     return limit
 
 
-def _split_once(ordered: Float64s) -> float | None:
-    """The value that parts ascending `ordered` values in two; None where nothing does clearly."""
+def _split_once(ordered: Float64s) -> tuple[float | None, float]:
+    """The value that parts ascending `ordered` values in two, None where nothing does clearly; and the gap there."""
     at = _widest(ordered)
     lower, upper, gap = ordered[: at + 1], ordered[at + 1 :], float(ordered[at + 1] - ordered[at])
     (quarter, middle), tenth = np.quantile(upper, (0.25, 0.5)), np.quantile(lower, 0.9)
     least = max(_LEAST_GAP_NS, _CLEAR * 2 * float(middle - quarter), _APART * float(tenth - np.median(lower)))
-    return float(lower[-1] + upper[0]) / 2 if gap >= least else None
+    return (float(lower[-1] + upper[0]) / 2 if gap >= least else None), gap
