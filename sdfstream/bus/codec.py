@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeAlias
 
 import pyarrow as pa
 
-from sdfstream.bus import cloudevents, dead_letters, producers
+from sdfstream.bus import cloudevents, dead_letters, fronts, producers
 from sdfstream.bus.arrow_size import check_rows, check_size
 from sdfstream.bus.conform import conform, conforms
 from sdfstream.bus.conform import look_together as conform_together
@@ -94,8 +94,7 @@ def look_together(outputs: Sequence[Output]) -> None:
         if isinstance(output.body, pa.RecordBatch) and output.topic in _BARE:
             by_topic.setdefault(output.topic, []).append(output.body)
     for topic, batches in by_topic.items():
-        if len(batches) > 1:
-            conform_together(topic, batches)
+        conform_together(topic, batches)
 
 
 def encode_body(topic: str, body: Body, key: str = "", compression: Compression = None) -> bytes:
@@ -105,10 +104,14 @@ def encode_body(topic: str, body: Body, key: str = "", compression: Compression 
             return cloudevents.encode_event(body, key)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise FormatError("unwritable", f"{type(error).__name__}: {error}"[:300]) from error
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, _BARE[topic], options=_WRITE[compression]) as writer:
-        writer.write_batch(body)  # with its own metadata: the writer compares and writes none of them
-    raw: bytes = sink.getvalue().to_pybytes()
+    raw = fronts.encoded(body) if compression is None else None
+    if raw is None:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, _BARE[topic], options=_WRITE[compression]) as writer:
+            writer.write_batch(body)  # with its own metadata: the writer compares and writes none of them
+        raw = sink.getvalue().to_pybytes()
+        if compression is None:
+            fronts.learn(body, raw)
     return raw
 
 

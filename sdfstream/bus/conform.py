@@ -70,17 +70,22 @@ def look_together(topic: str, batches: Sequence[pa.RecordBatch]) -> None:
 
     A stage makes one batch a host: columns of all of them in one go cost what two batches cost.
     """
-    layout = _LAYOUTS[topic]
+    layout, passed = _LAYOUTS[topic], _PASSED[topic]
+    batches = [batch for batch in batches if passed.get(id(batch)) is not batch]
+    if len(batches) < 2:
+        return
     try:
         whole = pa.Table.from_batches(batches, layout.columns)
     except pa.ArrowInvalid:  # other columns
         return
     if not any(whole.column(i).null_count for i in layout.required):
-        _PASSED[topic].update((id(batch), batch) for batch in batches)
+        passed.update((id(batch), batch) for batch in batches)
 
 
 def remember(topic: str, batch: pa.RecordBatch) -> None:
-    """A reader of foreign bytes found that `batch` conforms to bulk topic `topic`: `conforms` need not look again."""
+    """`batch` conforms to bulk topic `topic`, as a reader of foreign bytes found or by how it was made: `conforms` need
+    not look.
+    """
     _PASSED[topic][id(batch)] = batch
 
 

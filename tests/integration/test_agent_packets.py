@@ -13,9 +13,12 @@ import pytest
 from sdfstream.agent import nics_io
 from sdfstream.agent.engine import room
 from sdfstream.agent.observer import HostPort, WatchRequest
+from sdfstream.bus import codec
+from sdfstream.bus.conform import conform
 from sdfstream.errors import UnavailableError
 from sdfstream.probes.config import AgentConfig, HostConfig, NicConfig, SessionConfig, VirtualClock
 from sdfstream.probes.stamp.liveness import ALIVE, SILENT
+from sdfstream.records.topics import PROBE
 from sdfstream.records.units import NS_PER_S
 from tests.fixtures.agents import RecordedAgent, running
 
@@ -62,6 +65,15 @@ def answered(agent: RecordedAgent, **wanted: Any) -> int:
     return int(np.count_nonzero(chosen))
 
 
+def assert_sound(agent: RecordedAgent) -> None:
+    """Batches that are taken for sound, and whose names are written once for many, are what they are taken for."""
+    for output in agent.outputs:
+        if output.topic == PROBE.name:
+            written = codec.read_one_batch(codec.encode_body(PROBE.name, output.body))
+            assert written.equals(output.body)
+            assert conform(PROBE.columns, written) == (written, 0)
+
+
 @KINDS
 async def test_hosts_of_one_agent_probe_each_other(kind: str) -> None:
     async with running(two_hosts(kind)) as agent:
@@ -73,6 +85,7 @@ async def test_hosts_of_one_agent_probe_each_other(kind: str) -> None:
         if output.topic == "sdf.raw.probe.v1":
             names = output.body.column("src").dictionary.to_pylist()
             assert {name.split("/")[0] for name in names} == {output.key}
+    assert_sound(agent)
     offsets: dict[str, list[int]] = {"a": [], "b": []}
     for row in agent.rows().to_pylist():
         if row["t4_ns"] is not None:
@@ -103,6 +116,9 @@ async def test_watch_sessions_begin_and_end(kind: str) -> None:
         await asyncio.sleep(0.3)
         assert answered(agent, path=49_600) == count
         assert answered(agent, path=50_101) > 20, "the others go on"
+        watcher.hosts[0].watch([WatchRequest("a/0", "c/0", "127.0.74.2", 46)])
+        await agent.until(lambda: answered(agent, dst="c/0") > 5)
+    assert_sound(agent)
 
 
 async def test_paths_beyond_the_engine_s_room_are_counted_and_cost_nothing_else(

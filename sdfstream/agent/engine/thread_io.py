@@ -21,6 +21,8 @@ from sdfstream.agent.engine.inbound_mirror import InboundMirror
 from sdfstream.agent.engine.orders_io import EngineOrders
 from sdfstream.agent.engine.room import EngineRange, engine_room
 from sdfstream.agent.lateness import DECILE
+from sdfstream.bus import conform
+from sdfstream.bus.fronts import SharedFront, share
 from sdfstream.errors import ConfigError, UnavailableError
 from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.engine import layouts
@@ -31,6 +33,7 @@ from sdfstream.probes.engine.rows import EngineRows, RowBatches
 from sdfstream.probes.engine.shell_records import ShellRoom
 from sdfstream.probes.net.icmp import IcmpError
 from sdfstream.probes.stamp import packet
+from sdfstream.records.topics import PROBE
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
 _log = logging.getLogger("sdfstream.agent")
@@ -116,6 +119,7 @@ class EngineThread:
         self.orders = EngineOrders(self.engine, self.shell, self.submit)
         self._hosts: list[ServedHost] = []
         self._rows: RowBatches | None = None
+        self._fronts: dict[str, SharedFront] = {}
         self._collected_at_ns = self._drained_at_ns = self._clocks_at_ns = self._sockets_at_ns = -1
         self._closed = False
         self._forget_loop: Callable[[], object] = bool
@@ -225,6 +229,7 @@ class EngineThread:
         self._keep_clocks(now_ns)
         if self._rows is None:
             self._rows = RowBatches([host.row_names for host in self._hosts])
+            self._fronts = {host.name: SharedFront() for host in self._hosts}
         views, upto = self.engine.rows()
         rows = np.concatenate(views)
         self.engine.release_rows(upto)
@@ -233,6 +238,8 @@ class EngineThread:
             rows = rows[mine]
         by_name = {host.name: host for host in self._hosts}
         for name, batch in self._rows.batches(rows):
+            conform.remember(PROBE.name, batch)
+            share(batch, self._fronts[name])
             by_name[name].finished.append(batch)
 
     def lateness(self, before: Mapping[int, int]) -> tuple[int, dict[int, int]]:

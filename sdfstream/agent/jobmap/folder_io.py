@@ -60,13 +60,14 @@ class DropFolder:
         """
         try:
             with os.scandir(self.folder) as entries:
-                names = sorted(entry.name for entry in entries)[:_MOST_FILES]
+                found = sorted(entries, key=lambda entry: entry.name)[:_MOST_FILES]
         except FileNotFoundError:
-            names = []
+            found = []
         seen, changed = {}, False
-        for name in names:
+        for entry in found:
+            name = entry.name
             was = self._seen.get(name)
-            new = self._read_one(name, was)
+            new = self._read_one(entry, was)
             if new is not None:
                 seen[name] = new
                 changed |= was is None or new.content != was.content
@@ -74,10 +75,9 @@ class DropFolder:
         self._seen = seen
         return {name: each.content for name, each in seen.items()}, changed
 
-    def _read_one(self, name: str, was: _FileSeen | None) -> _FileSeen | None:
-        path = self.folder / name
+    def _read_one(self, entry: os.DirEntry[str], was: _FileSeen | None) -> _FileSeen | None:
         try:
-            status = path.lstat()
+            status = entry.stat(follow_symlinks=False)
         except OSError:  # gone since the folder was listed
             return None
         signature = (
@@ -90,11 +90,11 @@ class DropFolder:
         )
         if was is not None and was.signature == signature:
             return was
-        content = self._content(path)
+        content = self._content(entry.path)
         fresh = time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < _FRESH_NS
         return None if content is None else _FileSeen(() if fresh else signature, content)
 
-    def _content(self, path: Path) -> bytes | Unreadable | None:
+    def _content(self, path: str) -> bytes | Unreadable | None:
         try:
             handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:

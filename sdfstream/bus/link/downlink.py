@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from sdfstream.bus import codec
+from sdfstream.bus.known_streams import KnownStreams
 from sdfstream.bus.link import frames
 from sdfstream.bus.link.frames import SubscribeRequest, Welcome
 from sdfstream.errors import FormatError
@@ -39,8 +40,8 @@ def packed(message: Message) -> Packed:
     return Packed(message.topic, message.key, message.bus_seq, raw)
 
 
-def unpacked(head: bytes, payload: bytes) -> Message:
-    """The message of a frame from the server.
+def unpacked(head: bytes, payload: bytes, known: KnownStreams | None = None) -> Message:
+    """The message of a frame from the server; `known`: of a reader of many, makes it cheaper and changes nothing else.
 
     Raises
     ------
@@ -48,7 +49,10 @@ def unpacked(head: bytes, payload: bytes) -> Message:
         ``link-head`` (nothing behind it can be trusted), or as `codec.decode`.
     """
     (topic, key, headers), at_ns, seq = frames.parse_down_head(head)
-    decoded = codec.decode(topic, headers, payload, key)
+    rows = None if known is None else known.read(topic, key, payload)
+    decoded = codec.decode(topic, headers, payload, key, rows)
+    if known is not None and rows is None and not decoded.refused_rows:
+        known.learn(topic, key, payload, decoded.body)
     return Message(topic, key, decoded.body, at_ns, seq, decoded.boot_id, decoded.batch_seq)
 
 
@@ -140,6 +144,7 @@ class LinkInbox:
         self._bytes = 0
         self._bus = ""
         self._seen: dict[tuple[str, int], int] = {}
+        self._known = KnownStreams()
 
     def subscribe(self, topics: Sequence[str], keys: Sequence[str] | None) -> None:
         """Request `topics` under `keys` (None: all) from now on.
@@ -181,7 +186,7 @@ class LinkInbox:
             ``link-head``; a payload that cannot be read is counted, and the rest goes on.
         """
         try:
-            message = unpacked(head, payload)
+            message = unpacked(head, payload, self._known)
         except FormatError as error:
             self._counters.add("down-refused", error.reason)
             if error.reason == "link-head":

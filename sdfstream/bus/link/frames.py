@@ -50,6 +50,7 @@ MAGIC_V2: Final = b"SDFLINK2"
 LENGTH: Final = struct.Struct(">I")
 DOWN: Final = 1 << 62
 MAX_REQUEST_BYTES: Final = 1 << 20
+_ENCODE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 class Head(NamedTuple):
@@ -199,7 +200,7 @@ def _counted(value: Any) -> bytes:
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    return _ENCODE(value).encode()
 
 
 def _seqs(value: Any) -> dict[str, tuple[int, ...]]:
