@@ -50,6 +50,8 @@ Bools = npt.NDArray[np.bool_]
 
 _ALONE_NS = 5 * NS_PER_S
 """A queue that few paths see, and nothing places, is worth a warning after so long: a starved host delays some, too."""
+_SINGLE_NS = 30 * NS_PER_S
+"""And one that a single path sees, of several that cross the place now, after so long: its own way became longer."""
 _NOW_NS = NS_PER_S // 2
 """Of a path that was seen longer ago it is not known whether it waits."""
 _TRIALS = 8.0
@@ -277,7 +279,13 @@ class CongestionDetector:
         age_ns = now.reached_ns - since_ns
         if subject.type == "path":
             return "warning" if age_ns >= _ALONE_NS else "info"
-        if age_ns < _ALONE_NS and cause == "queueing" and subject not in self._serious and self._of_few(location, now):
+        patience_ns = _SINGLE_NS if location.slots.size == 1 else _ALONE_NS
+        if (
+            age_ns < patience_ns
+            and cause == "queueing"
+            and subject not in self._serious
+            and self._of_few(location, now)
+        ):
             return "info"
         if subject.type == "link" or cause != "queueing":
             self._serious.add(subject)

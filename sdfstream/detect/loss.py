@@ -26,6 +26,7 @@ from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, revived, symptom
 from sdfstream.detect.gray.behind import grown, leaving, links_instead, paths_instead
+from sdfstream.detect.gray.dead_uplink import uplinks_of_one_dead
 from sdfstream.detect.gray.directed import directed
 from sdfstream.detect.gray.known import KnownLosses, Look, LossCounts, onset, scattered, unreported_ns
 from sdfstream.detect.gray.lossy import ALIKE, UNLIKE, LossySubject, clearest, exposure, unlikeness
@@ -332,18 +333,20 @@ class LossDetector:
             *evidence_of(location.beside),
         )
         paths = [str(self.cabling.sessions.path_id(s, "fwd")) for s in lossy.harmed[:MAX_SYMPTOMS].tolist()]
+        uplinks = uplinks_of_one_dead(self.cabling.topology, location.subject, lossy.events, lossy.probes)
+        detail = f"loses probes {where}" + ("" if location.direction_known else " (direction not told apart)")
         return Detection(
             "loss",
             location.subject,
             lossy.since_ns,
-            "gray-failure",
+            "link-failure" if uplinks else "gray-failure",
             location.probability,
             evidence,
             suspects=tuple(location.suspects),
             symptoms=tuple(symptom("loss", Subject("path", p), lossy.since_ns) for p in paths),
             confirm_ns=300 * NS_PER_MS,
             hold_ns=2 * NS_PER_S,
-            detail=f"loses probes {where}" + ("" if location.direction_known else " (direction not told apart)"),
+            detail=detail + (f", as if one of its {uplinks} uplinks passed nothing" if uplinks else ""),
             directions=tuple(location.directions),
             direction_known=location.direction_known,
             sessions=tuple(lossy.harmed[:MAX_SYMPTOMS].tolist()),

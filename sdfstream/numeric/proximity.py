@@ -4,7 +4,8 @@ The least round trip of a pair is taken for a share of each of its two NICs (hos
 
     floor(a, b) = h(a) + h(b) + between(a, b)
 
-Two ways of telling lead to groups, and where both do, what they agree on is taken.
+Two ways of telling lead to groups, and where both do, what they agree on is taken; of a pair that one has not looked at
+the other speaks alone.
 
 By a gap: h is each NIC's median over its pairs, in turns (median polish, Tukey 1977), begun with means. What is left
 falls into a lower and an upper part where some pairs share a switch. The two are told apart by the widest gap among the
@@ -82,27 +83,42 @@ def leaf_groups(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s:
     """
     if a.size < _LEAST_PAIRS:
         return np.full(nics, -1, np.int64)
-    found = [label for label in (_by_others(nics, a, b, floor_ns), _by_gap(nics, a, b, floor_ns)) if label.max() >= 0]
-    if len(found) < 2:
-        return found[0] if found else np.full(nics, -1, np.int64)
-    return _common(*found)
+    by_gap = _by_gap(nics, a, b, floor_ns)
+    compared = _compared(nics, a, b, floor_ns)
+    if compared is None:
+        return by_gap
+    label, refuted = _labelled(nics, *compared)
+    if refuted.any():  # some pair lacks what tells it apart
+        return by_gap
+    by_others = np.where(_met(nics, *compared[:2]), label, -1)
+    return by_others if by_gap.max() < 0 else _common((by_gap, a, b), (by_others, *compared[:2]))
 
 
-def _common(one: Int64s, other: Int64s) -> Int64s:
-    """Groups of which both speak: either may take NICs of several switches for one group, for reasons of its own."""
-    _, first, key = np.unique(np.stack([one, other]), axis=1, return_index=True, return_inverse=True)
-    result: Int64s = np.where((one >= 0) | (other >= 0), first[key.reshape(-1)], -1)
+def _common(*views: tuple[Int64s, Int64s, Int64s]) -> Int64s:
+    """Groups on which both views agree, each a label of every NIC and the pairs that it has looked at: either may take
+    NICs of several switches for one group, for reasons of its own.
+
+    Of a pair that one has not looked at the other alone speaks; but where that would join what was looked at and is
+    apart, the group is what both say.
+    """
+    known = np.flatnonzero(np.logical_or.reduce([label >= 0 for label, _, _ in views]))
+    at = np.full(views[0][0].size, -1, np.int64)
+    at[known] = np.arange(known.size)
+    same, looked = [], []
+    for label, a, b in views:
+        mine = label[known]
+        same.append(mine[:, np.newaxis] == mine)
+        seen = np.zeros((known.size, known.size), np.bool_)
+        seen[at[a], at[b]] = seen[at[b], at[a]] = True
+        looked.append(seen | (mine < 0) | (mine < 0)[:, np.newaxis])
+    both = np.logical_and.reduce(same)
+    one = (same[0] & ~looked[1]) | (same[1] & ~looked[0])
+    strict, loose = (components(known.size, *np.nonzero(pairs)) for pairs in (both, both | one))
+    apart = np.logical_or.reduce([seen & ~alike for seen, alike in zip(looked, same, strict=True)])
+    disputed = np.unique(loose[np.nonzero(apart & (loose[:, np.newaxis] == loose))[0]])
+    result = np.full(at.size, -1, np.int64)
+    result[known] = known[np.where(np.isin(loose, disputed), strict, loose)]
     return result
-
-
-def _by_others(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s:
-    """Groups by what NICs have in common with all others; −1 everywhere where some pair lacks what tells it apart."""
-    pairs = _compared(nics, a, b, floor_ns)
-    if pairs is not None:
-        label, refuted = _labelled(nics, *pairs)
-        if not refuted.any():
-            return np.where(_met(nics, *pairs[:2]), label, -1)
-    return np.full(nics, -1, np.int64)
 
 
 def _by_gap(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s:

@@ -26,6 +26,8 @@ from sdfstream.records.finding import Evidence, Subject
 from sdfstream.records.units import Bools, Float64s, Int64s
 
 CORE: Final = "~core"
+MEMBERS: Final = "nics-on-switch"
+"""Evidence: the NICs that share the switch at the near end of an inferred link."""
 _CABLE, _SWITCH, _OWN = float(np.log(1e-4)), float(np.log(1e-5)), float(np.log(1e-7))
 """Log odds of being faulty before anything is seen, as `Cabling` and `localise` have them."""
 _LEAST: Final = 2
@@ -73,7 +75,7 @@ def is_inferred(subject: Subject) -> bool:
 
 def evidence_of(nics: Sequence[str]) -> tuple[Evidence, ...]:
     """The NICs that share the switch of an inferred link; nothing, of what is not one."""
-    return (Evidence("nics-on-switch", float(len(nics)), "NICs", " ".join(nics)),) if nics else ()
+    return (Evidence(MEMBERS, float(len(nics)), "NICs", " ".join(nics)),) if nics else ()
 
 
 def hidden_elements(sessions: Sessions, group: Int64s, seen: Observations, sick: Bools) -> list[HiddenElement]:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
-from sdfstream.detect.inferred.hidden import CORE, is_inferred
+from sdfstream.detect.inferred.hidden import CORE, MEMBERS, is_inferred
 from sdfstream.detect.localise import Location
 from sdfstream.detect.queues.controlled import LATE_MARKS_US, sent_by_nics
 from sdfstream.detect.root.spread import unmarked
@@ -138,13 +138,32 @@ def confirmed_by_counters(queue: Detection) -> Detection:
 
 
 def behind_the_core(queues: Sequence[Detection], paused: Sequence[str]) -> Subject | None:
-    """The full port where cabling is not known: the one queue in the core, or on its way into an inferred leaf."""
-    into = [queue.subject for queue in queues if is_inferred(queue.subject) and unmarked(queue) and _is_beyond(queue)]
-    return into[0] if len(into) == 1 and len(paused) >= HELD_UP else None
+    """The full port where cabling is not known: the one queue in the core, on its way into an inferred leaf, or out of
+    the leaf that paused NICs share.
+
+    One NIC alone is held up by it where its own queue began with it: what pauses a NIC stands beyond it.
+    """
+    full = [queue for queue in queues if is_inferred(queue.subject) and unmarked(queue) and _feeds(queue, paused)]
+    if len(full) != 1:
+        return None
+    alone = len(paused) < HELD_UP
+    return None if alone and not any(_held_up(queue, paused, full[0]) for queue in queues) else full[0].subject
 
 
-def _is_beyond(queue: Detection) -> bool:
-    return bool(queue.directions) and all(name.partition("->")[0] == CORE for name in queue.directions)
+def _feeds(queue: Detection, paused: Sequence[str]) -> bool:
+    """Whether what these NICs send may wait in this inferred queue, as far as that is known."""
+    if not queue.directions:
+        return False
+    if all(name.partition("->")[0] == CORE for name in queue.directions):
+        return True
+    beside = next((e.where.split() for e in queue.evidence if e.what == MEMBERS), [])
+    return all(name.endswith(f"->{CORE}") for name in queue.directions) and set(paused) <= set(beside) != set()
+
+
+def _held_up(queue: Detection, paused: Sequence[str], full: Detection) -> bool:
+    """Whether this is what a paused NIC sends, and began with the queue `full`."""
+    sent = queue.subject.type == "nic" and queue.subject.id in paused and sent_by_nics(queue.directions)
+    return sent and unmarked(queue) and abs(queue.since_ns - full.since_ns) <= _LATER_NS
 
 
 def waiting_for_counters(queues: Sequence[Detection], paused: Sequence[str]) -> list[Detection]:

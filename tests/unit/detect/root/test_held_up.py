@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.inferred.hidden import evidence_of
 from sdfstream.detect.root.held_up import (
     behind_the_core,
     confirmed_by_counters,
@@ -104,3 +105,19 @@ def test_without_cabling_the_full_port_is_the_one_queue_that_stands_in_the_core_
     assert behind_the_core([into, core], paused) is None  # which of them is not known
     assert behind_the_core([into], paused[:1]) is None
     assert behind_the_core([queue("~core->~leaf(h4:r0)", ce=0.9), queue("s0->l2")], paused) is None
+
+
+def test_without_cabling_one_nic_is_held_up_by_the_queue_that_its_own_began_with() -> None:
+    own, into = queue("h0/r0->l0"), queue("~core->~leaf(h4:r0)")
+    assert behind_the_core([own, into], ["h0/r0"]) == into.subject
+    assert behind_the_core([own, into], ["h7/r0"]) is None
+    assert behind_the_core([own, replace(into, since_ns=20 * NS_PER_S)], ["h0/r0"]) is None
+    assert behind_the_core([queue("h0/r0->l0", ce=0.9), into], ["h0/r0"]) is None
+
+
+def test_without_cabling_the_full_port_may_be_an_uplink_of_the_switch_that_paused_nics_share() -> None:
+    own, out = queue("h0/r0->l0"), queue("~leaf(h0:r0)->~core")
+    out = replace(out, evidence=(*out.evidence, *evidence_of(("h0/r0", "h1/r0"))))
+    assert behind_the_core([own, out], ["h0/r0"]) == out.subject
+    assert behind_the_core([own, out], ["h0/r0", "h1/r0"]) == out.subject
+    assert behind_the_core([own, out], ["h0/r0", "h4/r0"]) is None

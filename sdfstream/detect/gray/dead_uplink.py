@@ -1,0 +1,47 @@
+"""A leaf that loses as much as one dead uplink of several that its packets are sprayed over.
+
+Where each packet takes an uplink of its own, a dead one loses the n-th part of all in a direction, whatever the path:
+no path tells which it is, but the share tells that one passes nothing. Such a loss lasts where somebody believes the
+link to be alive, or routing would have left it out. What is gray by nature is hardly ever so much, and just that much.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from sdfstream.records.fabric import Topology
+from sdfstream.records.finding import Subject
+
+_LEAST_UPLINKS: Final = 3
+"""Of fewer, so great a share is lost that it may be anything."""
+_SIGMAS: Final = 3.0
+_AS_MUCH: Final = 0.05
+"""Of the share, beside chance: what else is lost."""
+_PRECISE: Final = 0.15
+"""Of the share: its error is at most so much."""
+
+
+def uplinks_of_one_dead(topology: Topology, subject: Subject, lost: int, probes: int) -> int:
+    """The number of a leaf's uplinks where it lost what one of them is given, one way or both ways; 0: it did not.
+
+    Parameters
+    ----------
+    topology : Topology
+    subject : Subject
+        What loses.
+    lost, probes : int
+        Round trips that failed over it, of so many.
+    """
+    if subject.type != "switch" or subject.id not in topology.leaves or not probes:
+        return 0
+    uplinks = len(topology.graph.get(subject.id, ()))
+    if uplinks < _LEAST_UPLINKS:
+        return 0
+    share = lost / probes
+    error = _SIGMAS * math.sqrt(share * (1.0 - share) / probes)
+    once = 1.0 / uplinks
+    for expected in (once, 1.0 - (1.0 - once) ** 2):
+        if abs(share - expected) <= error + _AS_MUCH * expected and error <= _PRECISE * expected:
+            return uplinks
+    return 0

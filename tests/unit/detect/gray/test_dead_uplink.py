@@ -1,0 +1,40 @@
+"""A dead uplink of several that packets are sprayed over, by the share that its leaf loses."""
+
+from __future__ import annotations
+
+import pytest
+
+from sdfstream.detect.gray.dead_uplink import uplinks_of_one_dead
+from sdfstream.records.fabric import Topology
+from sdfstream.records.finding import Subject
+
+
+def leaf_spine(spines: int) -> Topology:
+    names = [f"s{i}" for i in range(spines)]
+    links = [{"id": f"l0--{s}", "a": {"node": "l0"}, "b": {"node": s}} for s in names]
+    links.append({"id": "h0/r0--l0", "a": {"node": "h0/r0"}, "b": {"node": "l0"}})
+    nodes = [{"id": s, "kind": "spine"} for s in names] + [{"id": "l0", "kind": "leaf"}]
+    topology = Topology({"nodes": nodes, "nics": [{"id": "h0/r0"}], "links": links})
+    assert not topology.faults and topology.leaves == {"l0"}
+    return topology
+
+
+LEAF = Subject("switch", "l0")
+
+
+@pytest.mark.parametrize("spines", [3, 4, 8, 16])
+def test_what_one_uplink_is_given_is_lost_one_way_or_both_ways(spines: int) -> None:
+    fabric, probes = leaf_spine(spines), 40_000
+    for share in (1 / spines, 1 - (1 - 1 / spines) ** 2):
+        assert uplinks_of_one_dead(fabric, LEAF, round(share * probes), probes) == spines
+    for share in (0.5 / spines, 0.02, 0.6):
+        assert not uplinks_of_one_dead(fabric, LEAF, round(share * probes), probes)
+
+
+def test_few_probes_two_uplinks_and_other_places_say_nothing() -> None:
+    fabric = leaf_spine(4)
+    assert not uplinks_of_one_dead(fabric, LEAF, 0, 0)
+    assert not uplinks_of_one_dead(fabric, LEAF, 10, 40), "known to 20 % of all at best"
+    assert not uplinks_of_one_dead(leaf_spine(2), LEAF, 20_000, 40_000)
+    for subject in (Subject("switch", "s0"), Subject("link", "l0--s0"), Subject("switch", "l9")):
+        assert not uplinks_of_one_dead(fabric, subject, 10_000, 40_000)
