@@ -8,7 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
+from sdfstream.bus.kafka import acl_io, topics_io
 from sdfstream.bus.open_io import open_bus
 from sdfstream.cli import main
 from sdfstream.records.command import Outcome
@@ -16,7 +18,10 @@ from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.signature import KeyRing
 from sdfstream.records.topics import OUTCOME, OVERRIDE, TOPOLOGY
 from sdfstream.serve import operator_keys_io
+from tests.contract.bus import take
 from tests.fixtures.kafka_broker import Broker
+from tests.fixtures.kafka_rights import PREFIX, bus_of, secured
+from tests.fixtures.kafka_secure import ADMIN, SecureBroker
 from tests.unit.plan.test_cabling_file import cabling
 
 pytestmark = pytest.mark.kafka
@@ -63,3 +68,38 @@ async def test_cabling_is_declared_for_every_reader_and_a_later_one_takes_its_pl
             found += [m for m in await reader.read(timeout_s=0.5) if m.key == "declared"]
     assert [m.body.data for m in found if isinstance(m.body, Event)] == [first, second]
     await bus.close()
+
+
+async def test_cabling_is_declared_on_a_secured_broker_by_an_operator_and_not_by_a_reader(
+    secure_kafka: SecureBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin = secured(secure_kafka, ADMIN)
+    await topics_io.apply(admin)
+    await asyncio.to_thread(acl_io.apply, admin, prune=False)
+    file = tmp_path / "cabling.json"
+    file.write_text(json.dumps(cabling()))
+
+    async def declared_by(user: str) -> int:
+        kafka = {
+            "prefix": PREFIX, "security": "SASL_SSL", "ca_file": str(secure_kafka.authority.ca_file), "user": user,
+            "password_file": str(secure_kafka.password_file(user)),
+        }  # fmt: skip
+        settings = tmp_path / f"{user}.yaml"
+        settings.write_text(yaml.safe_dump({"bus": f"kafka://{secure_kafka.sasl_ssl}", "kafka": kafka}))
+        return await asyncio.to_thread(main, ["cabling", str(file), "--config", str(settings), "--json"])
+
+    async with asyncio.timeout(60):
+        while await declared_by("sdf-operator"):  # rules that were just made hold a moment later
+            await asyncio.sleep(0.5)
+    capsys.readouterr()
+    async with bus_of(secured(secure_kafka, "sdf-reader")) as bus:
+        reader = await bus.subscribe(f"reader-{time.time_ns()}", [TOPOLOGY.name])
+        assert await declared_by("sdf-operator") == 0
+        assert json.loads(capsys.readouterr().out)["topic"] == TOPOLOGY.name
+        (message,) = await take(reader, 1)
+        assert isinstance(message.body, Event)
+        assert (message.key, message.body.data) == ("declared", cabling())
+    assert await declared_by("sdf-reader") == 2
+    said = capsys.readouterr().err
+    assert "may not be used by this user" in said
+    assert "roles that write it: agent, operator" in said

@@ -22,6 +22,7 @@ from sdfstream.records.topics import (
     OVERRIDE,
     PORT,
     TOPICS,
+    TOPOLOGY,
 )
 
 Resource: TypeAlias = Literal["topic", "group", "transactional_id", "cluster"]
@@ -80,7 +81,7 @@ ROLES: Final[dict[str, Role]] = {
         ),
         Role("archive", (*ARCHIVED, CHECKPOINT.name), (*_DEAD, CHECKPOINT.name), ("archive",), ("archive/",)),
         Role("reader", groups=("record-", "reader-"), reads_all=True),
-        Role("operator", (OUTCOME.name,), (OVERRIDE.name,), ("operator-",)),
+        Role("operator", (OUTCOME.name,), (OVERRIDE.name, TOPOLOGY.name), ("operator-",)),
         # the topic of gnmic is not ours: whoever made it lets this user read it
         Role("switches", writes=(PORT.name,), groups=("switches",)),
         Role("admin", administers=True),
