@@ -64,6 +64,8 @@ _EXPLAINED_AWAY, _OF_ITS_OWN = 4.0, 8.0
 """Nats that a standing element adds beside newer ones, and that it added without them: then they take its place."""
 _SHOWS = 0.5
 """An element stands while its evidence is at least so strong, as a share of what it took to name it."""
+_LIKELY = float(np.log(0.01))
+"""What loses beside cables that stand does so on other paths, with no more than this probability by chance."""
 _PERHAPS, _LATELY = 0.2, 0.75
 """A path that crosses an element with this probability lost there what it lost since, if that is so much of it all."""
 _DRAINED_NS = 2 * NS_PER_S
@@ -193,6 +195,8 @@ class LossDetector:
             slots = slots[(log_tail_bound(lost, sent, twice) <= limit) & ~self._beside_standing(slots)]
             if not slots.size:
                 return None
+        elif self.standing and not self._shown_beside(location, slots, counts, others, limit):
+            return None
         shown = slots[clearest(counts.events[slots], counts.probes[slots], others[slots])]
         course = seen.over(shown, look.ring, seen.bins(look))
         events, probes = scattered(course), counts.probes[shown]
@@ -221,6 +225,18 @@ class LossDetector:
         if not clear and tail > _AMBIGUOUS * limit:
             return None
         return LossySubject(location, course.start_ns(first))
+
+    def _shown_beside(self, location: Location, slots: Ints, counts: LossCounts, others: Floats, limit: float) -> bool:
+        """Whether an element loses on paths over no cable that stands: of one that stands a direction, or a share of
+        what it loses, may not be known yet. Where there is no such path nothing speaks against a cable.
+        """
+        free = slots[~self._beside_standing(slots)]
+        lost, sent = int(counts.events[free].sum()), int(counts.probes[free].sum())
+        if not sent:
+            return location.subject.type != "switch"
+        normal = float(np.clip((counts.probes[free] * others[free]).sum() / sent, 1e-9, 0.999))
+        least = limit if location.subject.type == "switch" else _LIKELY
+        return float(log_tail_bound(lost, sent, normal)) <= least
 
     def _beside_standing(self, slots: Ints) -> Bools:
         """Which sessions cross a cable that stands, in whichever direction: what they lose may be its.

@@ -34,7 +34,7 @@ MESH: Final = replace(LARGE.mesh, rate_hz=10.0, liveness_ms=300)
 QUIET_S: Final = 15.0
 """Longest wait for what a healed fault left open."""
 PAUSE_S: Final = (1.0, 4.0)
-QUEUE_S: Final = 0.25
+QUEUE_S: Final = 0.1
 """Between two readings of all queues."""
 STANDS: Final = (0.1, 3)
 """A queue stands while so many readings out of four in a row find this share of its limit in it."""

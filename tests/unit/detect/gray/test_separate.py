@@ -55,3 +55,21 @@ def test_an_element_is_named_early_only_where_it_is_clear(
     lossy = detector._evaluate(location, np.ones(PATHS), LOOK, counts, Seen(bin_ms), np.full(PATHS, 1e-3))
 
     assert (lossy is not None) is named
+
+
+@pytest.mark.parametrize("kind", ["switch", "nic", "link"])
+@pytest.mark.parametrize(("beside", "lost_elsewhere"), [(3, 0), (3, 8), (6, 8)])
+def test_what_loses_beside_cables_that_stand_loses_on_other_paths_as_well(
+    kind: Any, beside: int, lost_elsewhere: int
+) -> None:
+    """A standing cable whose other direction is not known yet makes its switch, or a NIC behind it, seem to lose."""
+    detector: Any = next(d for name, _, d in DetectStage()._engines.detectors if name == "loss")
+    slots = np.arange(PATHS)
+    location = Location(Subject(kind, "x"), ["x"], True, 0.1, slots, [("x", 1.0)], 1.0)
+    counts = LossCounts(np.where(slots < beside, 8, lost_elsewhere), np.full(PATHS, 80))
+    detector.standing = {Subject("link", "l0--s0"): None}
+    detector._beside_standing = lambda these: these < beside
+
+    shown = detector._shown_beside(location, slots, counts, np.full(PATHS, 1e-3), detector.limit)
+
+    assert shown is (kind != "switch" if beside == PATHS else lost_elsewhere > 0)
