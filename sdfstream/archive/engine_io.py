@@ -27,12 +27,15 @@ INSERT_SETTINGS: Final = {
     "max_partitions_per_insert_block": "0",
     "insert_deduplicate": "1",
     "deduplicate_blocks_in_dependent_materialized_views": "1",
+    "input_format_defaults_for_omitted_fields": "0",
     "max_insert_block_size": str(1 << 24),
     "min_insert_block_size_rows": str(1 << 24),
     "min_insert_block_size_bytes": "0",
 }
 """Acknowledged means written; a replay of many days may go in by one insert; an insert is one block, whatever the
-engine's defaults, so that it is in or not, and the same again when it is repeated, also in tables filled by views."""
+engine's defaults, so that it is in or not, and the same again when it is repeated, also in tables filled by views.
+Every column that an insert names is in its rows: to look for values that a format left out costs 75 to 115 ns a row
+(chDB). A column that it does not name has its default all the same."""
 
 
 class Engine:

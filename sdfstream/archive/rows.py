@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sdfstream.archive import packing, tables
+from sdfstream.archive import packing, sorting, tables
 from sdfstream.errors import FormatError
 from sdfstream.records import arrow
 from sdfstream.records.message import Message
 from sdfstream.records.topics import NAME, Topic
+from sdfstream.records.units import Int64s
 
 _GROUP: Final = 64
 """Small messages that are joined at once (`_joined`)."""
@@ -47,7 +48,10 @@ class TableRows:
 
 
 def bulk_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> TableRows:
-    """The rows of `messages`, all of the bulk topic `topic`, in order, under the stored columns' names."""
+    """The rows of `messages`, all of the bulk topic `topic`, under the stored columns' names.
+
+    They are in the order of their messages or, many of them, in that of their table (`sorting`).
+    """
     whole = _sound(topic, messages)
     if whole is not None:
         return TableRows(_rows(topic, whole, messages, [m.rows for m in messages], bus_id), ())
@@ -70,7 +74,10 @@ def bulk_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> TableRo
 def _rows(
     topic: Topic, merged: pa.RecordBatch, messages: Sequence[Message], counts: Sequence[int], bus_id: str
 ) -> pa.Table:
-    return pa.table(_stored(topic, merged) | bus_columns(messages, counts, bus_id))
+    order = sorting.order_of(topic, merged)
+    if order is not None:
+        merged = sorting.taken(merged, order)
+    return pa.table(_stored(topic, merged) | bus_columns(messages, counts, bus_id, order))
 
 
 def _sound(topic: Topic, messages: Sequence[Message]) -> pa.RecordBatch | None:
@@ -97,21 +104,25 @@ def _joined(batches: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
     return pa.concat_batches(batches)
 
 
-def bus_columns(messages: Sequence[Message], counts: Sequence[int], bus_id: str) -> dict[str, pa.Array]:
-    """The bus columns for `messages` of `counts` rows each; unknown boot id and batch number become null."""
-    repeat = np.asarray(counts, dtype=np.int64)
+def bus_columns(
+    messages: Sequence[Message], counts: Sequence[int], bus_id: str, order: Int64s | None = None
+) -> dict[str, pa.Array]:
+    """The bus columns for `messages` of `counts` rows each, in `order`; unknown boot id and batch number are null."""
+    of = np.repeat(np.arange(len(messages)), np.asarray(counts, dtype=np.int64))
+    if order is not None:
+        of = of.take(order)
 
     def spread(values: Sequence[int], kind: Any) -> np.ndarray[Any, Any]:
-        return np.repeat(np.array(values, dtype=kind), repeat)
+        return np.array(values, dtype=kind).take(of)
 
     batch_seq = spread([m.batch_seq for m in messages], np.int64)
     at = arrow.column(spread([m.bus_at_ns for m in messages], np.int64), pa.int64())
     return {
         "bus_at": at.view(tables.INSTANT),
         "bus_seq": arrow.column(spread([m.bus_seq for m in messages], np.uint64), pa.uint64()),
-        "bus_key": _spread_names([m.key for m in messages], repeat),
-        "bus_id": _spread_names([bus_id] * len(messages), repeat),
-        "boot_id": _spread_names([m.boot_id or None for m in messages], repeat),
+        "bus_key": _spread_names([m.key for m in messages], of),
+        "bus_id": arrow.coded(np.zeros(len(of), np.int32), [_encodable(bus_id)] if len(of) else []),
+        "boot_id": _spread_names([m.boot_id or None for m in messages], of),
         "batch_seq": arrow.column(batch_seq, pa.int64(), batch_seq >= 0),
     }
 
@@ -130,14 +141,17 @@ def reject_rows(rejects: Sequence[Reject], bus_id: str) -> pa.Table:
     return pa.table(columns | {name: bus[name] for name in ("bus_at", "bus_seq", "bus_key", "bus_id")})
 
 
-def _spread_names(names: Sequence[str | None], repeat: np.ndarray[Any, Any]) -> pa.DictionaryArray:
-    """`names` of messages, each for as many rows as `repeat` says, as a name column."""
-    index: dict[str | None, int] = {}
-    codes = np.array([index.setdefault(name, len(index)) for name in names], dtype=np.int32)
+def _spread_names(names: Sequence[str | None], of: Int64s) -> pa.DictionaryArray:
+    """`names` of messages, for rows `of` these messages, as a name column."""
+    index = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    codes = np.array([*map(index.__getitem__, names)], dtype=np.int32)
     if None in index:  # rows of these are null, and the entry in its place is nobody's
         codes[codes == index[None]] = -1
-    safe = ["" if n is None else n.encode("utf-8", "backslashreplace").decode() for n in index]
-    return arrow.coded(np.repeat(codes, repeat), safe)
+    return arrow.coded(codes.take(of), ["" if name is None else _encodable(name) for name in index])
+
+
+def _encodable(name: str) -> str:
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _readable(topic: Topic, message: Message) -> tuple[pa.RecordBatch, list[Reject]]:

@@ -20,7 +20,7 @@ from sdfstream.archive.retention import AGING, Retention
 from sdfstream.archive.rows import bulk_rows
 from sdfstream.archive.writer_io import Archive
 from sdfstream.errors import ArchiveError
-from sdfstream.records.topics import ARCHIVED, CLOCK, NIC, PROBE
+from sdfstream.records.topics import ARCHIVED, CLOCK, NIC, OWD, PROBE
 from tests.fixtures.archive import BULK, BUS_COLUMNS, EVENTS, bulk, event, message, one_of_each
 
 
@@ -85,6 +85,32 @@ def test_an_insert_repeated_with_its_token_is_dropped_also_after_reopening(targe
     engine.insert("raw_probe", rows, "b")
     assert engine.rows("SELECT count() FROM raw_probe") == [(2000,)]
     engine.close()
+
+
+def test_an_insert_without_a_column_leaves_it_its_default(target: str) -> None:
+    """`INSERT_SETTINGS` say that no value is left out of the columns that an insert names; others have theirs."""
+    with Engine.open(target, create=True) as engine:
+        engine.command(
+            "CREATE TABLE of_test (n Int64, m Int64 DEFAULT n + 1, s Nullable(String)) ENGINE = MergeTree ORDER BY n"
+        )
+        engine.insert("of_test", pa.table({"n": pa.array([1, 2], pa.int64())}), "a")
+        engine.insert("of_test", pa.table({"n": pa.array([3], pa.int64()), "s": pa.array([None], pa.utf8())}), "b")
+        assert engine.rows("SELECT n, m, s FROM of_test ORDER BY n") == [(1, 2, None), (2, 3, None), (3, 4, None)]
+
+
+def test_delays_are_stored_by_what_differs_from_the_window_before(target: str) -> None:
+    """Cheaper to write than ZSTD, and no larger; values of any kind come back to the bit."""
+    sent = bulk(OWD, 4000, np.random.default_rng(5))
+    with Engine.open(target, create=True) as engine:
+        migrate(engine)
+        codecs = engine.rows(
+            "SELECT DISTINCT compression_codec FROM system.columns"
+            " WHERE database = currentDatabase() AND table = 'derived_owd' AND type = 'Nullable(Float64)'"
+        )
+        assert codecs == [("CODEC(Gorilla(8), LZ4)",)]
+        engine.insert("derived_owd", bulk_rows(OWD, [message(OWD, sent)], "run").table, "a")
+        got = engine.arrow(f"SELECT {', '.join(f.name for f in OWD.columns)} FROM derived_owd")
+        assert _sorted(OWD, got) == _sorted(OWD, pa.Table.from_batches([sent]))
 
 
 def test_migrations_are_applied_once_and_recorded(bare_target: str) -> None:
