@@ -25,6 +25,7 @@ from sdfstream.detect.marks import MARKS_NS, MarkDetector
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.queues.controlled import LATE_MARKS_US, is_controlled, sent_by_nics
 from sdfstream.detect.queues.placed import SURELY, UNPLACED, Located, crossing, in_doubt, settled
+from sdfstream.detect.queues.surges import load_has_grown
 from sdfstream.detect.recent import LocationCache, revived
 from sdfstream.detect.root.crowded import CrowdedSwitches
 from sdfstream.detect.root.held_up import (
@@ -52,6 +53,8 @@ _ALONE_NS = 5 * NS_PER_S
 """A queue that few paths see, and nothing places, is worth a warning after so long: a starved host delays some, too."""
 _SINGLE_NS = 30 * NS_PER_S
 """And one that a single path sees, of several that cross the place now, after so long: its own way became longer."""
+_SURGE_NS = 15 * NS_PER_S
+"""And one at a link where load has grown everywhere less than so long ago, after so long."""
 _NOW_NS = NS_PER_S // 2
 """Of a path that was seen longer ago it is not known whether it waits."""
 _TRIALS = 8.0
@@ -84,6 +87,8 @@ class CongestionDetector:
         self._crowded = CrowdedSwitches()
         self._full: Subject | None = None
         """The port that holds up NICs."""
+        self._grown_ns = ABSENT_NS
+        """Bus time at which load was last seen to have grown everywhere."""
         self._serious: set[Subject] = set()
         """Queues that were worth a warning since they stand."""
 
@@ -279,13 +284,7 @@ class CongestionDetector:
         age_ns = now.reached_ns - since_ns
         if subject.type == "path":
             return "warning" if age_ns >= _ALONE_NS else "info"
-        patience_ns = _SINGLE_NS if location.slots.size == 1 else _ALONE_NS
-        if (
-            age_ns < patience_ns
-            and cause == "queueing"
-            and subject not in self._serious
-            and self._of_few(location, now)
-        ):
+        if cause == "queueing" and subject not in self._serious and self._may_pass(location, age_ns, now):
             return "info"
         if subject.type == "link" or cause != "queueing":
             self._serious.add(subject)
@@ -295,6 +294,23 @@ class CongestionDetector:
         if not is_controlled(excess_us, known, location.directions, age_ns, marking=marking, paused=paused):
             self._serious.add(subject)
         return "warning" if subject in self._serious else "info"
+
+    def _may_pass(self, location: Location, age_ns: int, now: Instant) -> bool:
+        """Whether a queue of this age may be a burst, a path that became longer, or what a surge of load makes."""
+        single, link = location.slots.size == 1, location.subject.type == "link"
+        if single and link and age_ns < _ALONE_NS:
+            return True
+        if age_ns < (_SINGLE_NS if single else _ALONE_NS) and self._of_few(location, now):
+            return True
+        return link and age_ns < _SURGE_NS and self._is_of_a_surge(location, now)
+
+    def _is_of_a_surge(self, location: Location, now: Instant) -> bool:
+        """Whether load has grown everywhere, not at this link alone; what is longer then is normal soon."""
+        crossing_it = np.isin(self.cabling.element, self.cabling.numbers(location.directions)).any(axis=2).reshape(-1)
+        mine = np.union1d(location.directed_paths(), np.flatnonzero(crossing_it))
+        if load_has_grown(self.delays, mine, self.delays.fresh(now.reached_ns, _NOW_NS)):
+            self._grown_ns = now.reached_ns
+        return self._grown_ns != ABSENT_NS and now.reached_ns - self._grown_ns < _SURGE_NS
 
     def _of_few(self, location: Location, now: Instant) -> bool:
         """Whether less than half of what crosses a place now waits there: before a port all would, in a busy host some
@@ -323,7 +339,8 @@ class CongestionDetector:
         serious = sorted([subject.type, subject.id] for subject in self._serious)
         saved = {"blamed": blamed, "placed": placed, "cache": self._cache.snapshot(), "causes": causes}
         full = None if self._full is None else [self._full.type, self._full.id]
-        return {**saved, "serious": serious, "full": full, "crowded": self._crowded.snapshot()}
+        more = {"crowded": self._crowded.snapshot(), "grown_ns": self._grown_ns}
+        return {**saved, "serious": serious, "full": full, **more}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
@@ -335,6 +352,7 @@ class CongestionDetector:
         self._serious = {Subject(kind, name) for kind, name in state.get("serious", ())}
         self._full = Subject(*state["full"]) if state.get("full") else None
         self._crowded.restore(state.get("crowded", {}))
+        self._grown_ns = int(state.get("grown_ns", ABSENT_NS))
 
 
 def observe(slow: Ints, well: Ints) -> Observations:

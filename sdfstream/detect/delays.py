@@ -265,6 +265,11 @@ class DelayBaselines:
         result: Bools = self.table["score"] >= least
         return result
 
+    def settled(self) -> Bools:
+        """(2·sessions,) directed paths whose normal is as well known as it becomes."""
+        result: Bools = self.moments.count >= _SETTLED
+        return result
+
     def mean_wait_ns(self, number: Ints) -> Floats:
         """Mean excess of these directed paths since they are high; 0: they are not."""
         waited: Floats = self.table["waited"][number] / np.maximum(self.table["waits"][number], 1)

@@ -16,6 +16,8 @@ from sdfstream.records.units import Float64s, Int64s
 
 _ALPHA: Final = 0.05
 """Of mean and variance of the excess, for each window (0.1 s): two seconds."""
+MEAN_OF_NOISE: Final = (_ALPHA / (2.0 - _ALPHA)) ** 0.5
+"""Standard deviation of that mean, in those of a window, where nothing but noise is in it."""
 _LASTS: Final = 30
 """Windows for which the excess stays."""
 _LEAST_NS, _MOST_NS = 5e3, 50e3

@@ -151,3 +151,45 @@ def test_of_what_arrives_at_a_nic_few_paths_may_wait_in_its_host(
     now = at(100 * NS_PER_S)
     told = mine._severity(place, "queueing", 600.0, np.zeros(0), now.reached_ns - age_s * NS_PER_S, now)
     assert told == severity
+
+
+def on_a_link(detector: Any, paths: int | None) -> Any:
+    """A queue in one direction of a link, seen by some or all of the paths over it."""
+    cabling = detector.cabling
+    numbers = np.arange(2 * cabling.sessions.count)
+    whole = location(Subject("link", "l0--s0"), numbers[:1], ["l0->s0"])[0]
+    over = numbers[crossing(cabling, numbers, whole) > 0.9]
+    assert over.size >= 4
+    return location(Subject("link", "l0--s0"), over[:paths], ["l0->s0"])[0]
+
+
+def severity(detector: Any, place: Any, at_s: float, age_s: float) -> str:
+    now = at(int(at_s * NS_PER_S))
+    told: str = detector._severity(place, "queueing", 60.0, np.zeros(0), now.reached_ns - int(age_s * NS_PER_S), now)
+    return told
+
+
+def test_a_queue_at_a_link_that_one_path_alone_sees_is_information_for_five_seconds(fabric: Any) -> None:
+    mine = fresh(fabric[0])
+    mine.delays.table["seen_ns"][:] = 0  # of the other paths nothing is known now
+    assert severity(mine, on_a_link(mine, 1), 100.0, 2.0) == "info"
+    assert severity(mine, on_a_link(mine, 1), 100.0, 6.0) == "warning"
+    assert severity(fresh(fabric[0]), on_a_link(mine, None), 100.0, 2.0) == "warning"
+
+
+def test_a_queue_at_a_link_is_information_while_load_has_grown_and_a_while_after(
+    fabric: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, grown = fresh(fabric[0]), [True]
+    place = on_a_link(mine, None)
+    monkeypatch.setattr("sdfstream.detect.congestion.load_has_grown", lambda *_: grown[0])
+    assert severity(mine, place, 100.0, 6.0) == "info"
+    grown[0] = False  # what is longer everywhere has become normal
+    assert severity(mine, place, 108.0, 14.0) == "info"
+    saved = mine.snapshot()
+    assert severity(mine, place, 110.0, 16.0) == "warning", "it has stood for longer than a surge does"
+    again = fresh(fabric[0])
+    again.restore(saved)
+    assert severity(again, place, 109.0, 1.0) == "info"
+    assert severity(again, place, 116.0, 1.0) == "warning"
+    assert severity(fresh(fabric[0]), place, 108.0, 14.0) == "warning"

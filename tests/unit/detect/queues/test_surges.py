@@ -1,0 +1,43 @@
+"""Load that grows everywhere is told from a queue at one link by the paths that have nothing to do with it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.delays import DelayBaselines
+from sdfstream.detect.queues.surges import load_has_grown
+from sdfstream.detect.sessions import Sessions
+from sdfstream.stats import Counters
+
+PATHS, QUEUE = 60, np.arange(6)
+SPREAD_NS = 1_000.0
+
+
+def baselines(excess_ns: float, seed: int, windows: int = 300) -> DelayBaselines:
+    """Paths with this mean excess over the last two seconds, beside what noise makes of it; six stand in a queue."""
+    delays = DelayBaselines(DetectConfig(), Sessions(PATHS), Counters("detect"))
+    for table in (delays.moments.table, delays.shifts.table):
+        table.ensure(PATHS)
+    delays.moments.table["n"][:PATHS] = windows
+    delays.moments.table["variance"][:PATHS] = SPREAD_NS**2
+    noise = np.random.default_rng(seed).normal(0.0, 0.16 * SPREAD_NS, PATHS)
+    delays.shifts.table["mean_ns"][:PATHS] = excess_ns + noise
+    delays.shifts.table["mean_ns"][QUEUE] = 50e3
+    return delays
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_half_of_the_other_paths_are_longer_in_a_surge_and_none_beside_a_full_link(seed: int) -> None:
+    fresh = np.ones(PATHS, np.bool_)
+    assert load_has_grown(baselines(1_500.0, seed), QUEUE, fresh)
+    assert not load_has_grown(baselines(0.0, seed), QUEUE, fresh)
+
+
+def test_few_or_young_or_stale_paths_say_nothing() -> None:
+    surge, fresh = baselines(1_500.0, 1), np.ones(PATHS, np.bool_)
+    assert not load_has_grown(surge, np.arange(PATHS - 10), fresh)
+    assert not load_has_grown(surge, QUEUE, np.zeros(PATHS, np.bool_))
+    assert not load_has_grown(baselines(1_500.0, 1, windows=50), QUEUE, fresh)
+    assert load_has_grown(surge, np.append(QUEUE, PATHS + 5), fresh), "a path that nothing was received of yet"
