@@ -53,8 +53,9 @@ _ALONE_NS = 5 * NS_PER_S
 """A queue that few paths see, and nothing places, is worth a warning after so long: a starved host delays some, too."""
 _SINGLE_NS = 30 * NS_PER_S
 """And one that a single path sees, of several that cross the place now, after so long: its own way became longer."""
-_SURGE_NS = 15 * NS_PER_S
-"""And one at a link where load has grown everywhere less than so long ago, after so long."""
+_SURGE_NS, _SURGE_US = 15 * NS_PER_S, 150.0
+"""And one at a link where load has grown everywhere less than so long ago, after so long. A longer queue is none of a
+surge, and moves the clocks of whoever waits in it."""
 _NOW_NS = NS_PER_S // 2
 """Of a path that was seen longer ago it is not known whether it waits."""
 _TRIALS = 8.0
@@ -89,6 +90,8 @@ class CongestionDetector:
         """The port that holds up NICs."""
         self._grown_ns = ABSENT_NS
         """Bus time at which load was last seen to have grown everywhere."""
+        self._mild: set[Subject] = set()
+        """Queues that few of what crosses them saw, since they stand."""
         self._serious: set[Subject] = set()
         """Queues that were worth a warning since they stand."""
 
@@ -236,6 +239,7 @@ class CongestionDetector:
         self._placed = {subject: location for subject, location in self._placed.items() if subject.id in reported}
         self._causes = {subject: cause for subject, cause in self._causes.items() if subject.id in standing}
         self._serious = {subject for subject in self._serious if subject.id in standing}
+        self._mild = {subject for subject in self._mild if subject.id in standing}
 
     def _cause(
         self, location: Location, number: Ints, since_ns: int, excess_us: float, marked: Floats, now: Instant
@@ -284,7 +288,7 @@ class CongestionDetector:
         age_ns = now.reached_ns - since_ns
         if subject.type == "path":
             return "warning" if age_ns >= _ALONE_NS else "info"
-        if cause == "queueing" and subject not in self._serious and self._may_pass(location, age_ns, now):
+        if cause == "queueing" and subject not in self._serious and self._may_pass(location, excess_us, age_ns, now):
             return "info"
         if subject.type == "link" or cause != "queueing":
             self._serious.add(subject)
@@ -295,14 +299,16 @@ class CongestionDetector:
             self._serious.add(subject)
         return "warning" if subject in self._serious else "info"
 
-    def _may_pass(self, location: Location, age_ns: int, now: Instant) -> bool:
+    def _may_pass(self, location: Location, excess_us: float, age_ns: int, now: Instant) -> bool:
         """Whether a queue of this age may be a burst, a path that became longer, or what a surge of load makes."""
-        single, link = location.slots.size == 1, location.subject.type == "link"
-        if single and link and age_ns < _ALONE_NS:
-            return True
+        subject, single = location.subject, location.slots.size == 1
+        if single and subject in self._mild and age_ns < _ALONE_NS:
+            return True  # of a few paths one is left: that makes it no worse
         if age_ns < (_SINGLE_NS if single else _ALONE_NS) and self._of_few(location, now):
+            self._mild.add(subject)
             return True
-        return link and age_ns < _SURGE_NS and self._is_of_a_surge(location, now)
+        short = subject.type == "link" and age_ns < _SURGE_NS and excess_us < _SURGE_US
+        return short and self._is_of_a_surge(location, now)
 
     def _is_of_a_surge(self, location: Location, now: Instant) -> bool:
         """Whether load has grown everywhere, not at this link alone; what is longer then is normal soon."""
@@ -336,10 +342,10 @@ class CongestionDetector:
         causes = [[subject.type, subject.id, cause] for subject, cause in self._causes.items()]
         placed = [asdict(location) for location in self._placed.values()]
         blamed = sorted(self.blamed)
-        serious = sorted([subject.type, subject.id] for subject in self._serious)
+        serious, mild = (sorted([x.type, x.id] for x in subjects) for subjects in (self._serious, self._mild))
         saved = {"blamed": blamed, "placed": placed, "cache": self._cache.snapshot(), "causes": causes}
         full = None if self._full is None else [self._full.type, self._full.id]
-        more = {"crowded": self._crowded.snapshot(), "grown_ns": self._grown_ns}
+        more = {"crowded": self._crowded.snapshot(), "grown_ns": self._grown_ns, "mild": mild}
         return {**saved, "serious": serious, "full": full, **more}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -353,6 +359,7 @@ class CongestionDetector:
         self._full = Subject(*state["full"]) if state.get("full") else None
         self._crowded.restore(state.get("crowded", {}))
         self._grown_ns = int(state.get("grown_ns", ABSENT_NS))
+        self._mild = {Subject(kind, name) for kind, name in state.get("mild", ())}
 
 
 def observe(slow: Ints, well: Ints) -> Observations:

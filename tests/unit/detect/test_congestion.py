@@ -163,18 +163,26 @@ def on_a_link(detector: Any, paths: int | None) -> Any:
     return location(Subject("link", "l0--s0"), over[:paths], ["l0->s0"])[0]
 
 
-def severity(detector: Any, place: Any, at_s: float, age_s: float) -> str:
+def severity(detector: Any, place: Any, at_s: float, age_s: float, us: float = 60.0) -> str:
     now = at(int(at_s * NS_PER_S))
-    told: str = detector._severity(place, "queueing", 60.0, np.zeros(0), now.reached_ns - int(age_s * NS_PER_S), now)
+    told: str = detector._severity(place, "queueing", us, np.zeros(0), now.reached_ns - int(age_s * NS_PER_S), now)
     return told
 
 
-def test_a_queue_at_a_link_that_one_path_alone_sees_is_information_for_five_seconds(fabric: Any) -> None:
+def test_a_queue_at_a_link_that_few_paths_see_is_no_worse_when_one_of_them_is_left(
+    fabric: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mine = fresh(fabric[0])
-    mine.delays.table["seen_ns"][:] = 0  # of the other paths nothing is known now
+    assert severity(mine, on_a_link(mine, 2), 100.0, 0.5) == "info"
+    # of the other paths nothing is known now
+    monkeypatch.setitem(mine.delays.table._views, "seen_ns", np.zeros_like(mine.delays.table["seen_ns"]))
+    saved = mine.snapshot()
     assert severity(mine, on_a_link(mine, 1), 100.0, 2.0) == "info"
-    assert severity(mine, on_a_link(mine, 1), 100.0, 6.0) == "warning"
-    assert severity(fresh(fabric[0]), on_a_link(mine, None), 100.0, 2.0) == "warning"
+    assert severity(mine, on_a_link(mine, 1), 104.0, 6.0) == "warning"
+    assert severity(fresh(fabric[0]), on_a_link(mine, 1), 100.0, 2.0) == "warning"
+    again = fresh(fabric[0])
+    again.restore(saved)
+    assert severity(again, on_a_link(again, 1), 100.0, 2.0) == "info"
 
 
 def test_a_queue_at_a_link_is_information_while_load_has_grown_and_a_while_after(
@@ -184,6 +192,7 @@ def test_a_queue_at_a_link_is_information_while_load_has_grown_and_a_while_after
     place = on_a_link(mine, None)
     monkeypatch.setattr("sdfstream.detect.congestion.load_has_grown", lambda *_: grown[0])
     assert severity(mine, place, 100.0, 6.0) == "info"
+    assert severity(fresh(fabric[0]), place, 100.0, 6.0, us=900.0) == "warning"
     grown[0] = False  # what is longer everywhere has become normal
     assert severity(mine, place, 108.0, 14.0) == "info"
     saved = mine.snapshot()
