@@ -94,27 +94,27 @@ def leaf_groups(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s:
     return by_others if by_gap.max() < 0 else _common((by_gap, a, b), (by_others, *compared[:2]))
 
 
-def _common(*views: tuple[Int64s, Int64s, Int64s]) -> Int64s:
+def _common(one: tuple[Int64s, Int64s, Int64s], other: tuple[Int64s, Int64s, Int64s]) -> Int64s:
     """Groups on which both views agree, each a label of every NIC and the pairs that it has looked at: either may take
     NICs of several switches for one group, for reasons of its own.
 
     Of a pair that one has not looked at the other alone speaks; but where that would join what was looked at and is
-    apart, the group is what both say.
+    apart, the group is what both say. A NIC without a label was looked at, and nothing came of it.
     """
-    known = np.flatnonzero(np.logical_or.reduce([label >= 0 for label, _, _ in views]))
-    at = np.full(views[0][0].size, -1, np.int64)
+    known = np.flatnonzero((one[0] >= 0) | (other[0] >= 0))
+    at = np.full(one[0].size, -1, np.int64)
     at[known] = np.arange(known.size)
     same, looked = [], []
-    for label, a, b in views:
+    for label, a, b in (one, other):
         mine = label[known]
         same.append(mine[:, np.newaxis] == mine)
         seen = np.zeros((known.size, known.size), np.bool_)
         seen[at[a], at[b]] = seen[at[b], at[a]] = True
         looked.append(seen | (mine < 0) | (mine < 0)[:, np.newaxis])
-    both = np.logical_and.reduce(same)
-    one = (same[0] & ~looked[1]) | (same[1] & ~looked[0])
-    strict, loose = (components(known.size, *np.nonzero(pairs)) for pairs in (both, both | one))
-    apart = np.logical_or.reduce([seen & ~alike for seen, alike in zip(looked, same, strict=True)])
+    both = same[0] & same[1]
+    alone = (same[0] & ~looked[1]) | (same[1] & ~looked[0])
+    strict, loose = (components(known.size, *np.nonzero(pairs)) for pairs in (both, both | alone))
+    apart = (looked[0] & ~same[0]) | (looked[1] & ~same[1])
     disputed = np.unique(loose[np.nonzero(apart & (loose[:, np.newaxis] == loose))[0]])
     result = np.full(at.size, -1, np.int64)
     result[known] = known[np.where(np.isin(loose, disputed), strict, loose)]

@@ -13,8 +13,8 @@ from typing import Final
 from sdfstream.records.fabric import Topology
 from sdfstream.records.finding import Subject
 
-_LEAST_UPLINKS: Final = 3
-"""Of fewer, so great a share is lost that it may be anything."""
+_UPLINKS: Final = (3, 8)
+"""Of fewer, so great a share is lost that it may be anything; of more, so small a one that it may be gray."""
 _SIGMAS: Final = 3.0
 _AS_MUCH: Final = 0.05
 """Of the share, beside chance: what else is lost."""
@@ -36,7 +36,7 @@ def uplinks_of_one_dead(topology: Topology, subject: Subject, lost: int, probes:
     if subject.type != "switch" or subject.id not in topology.leaves or not probes:
         return 0
     uplinks = len(topology.graph.get(subject.id, ()))
-    if uplinks < _LEAST_UPLINKS:
+    if not _UPLINKS[0] <= uplinks <= _UPLINKS[1]:
         return 0
     share = lost / probes
     error = _SIGMAS * math.sqrt(share * (1.0 - share) / probes)

@@ -22,7 +22,7 @@ def leaf_spine(spines: int) -> Topology:
 LEAF = Subject("switch", "l0")
 
 
-@pytest.mark.parametrize("spines", [3, 4, 8, 16])
+@pytest.mark.parametrize("spines", [3, 4, 8])
 def test_what_one_uplink_is_given_is_lost_one_way_or_both_ways(spines: int) -> None:
     fabric, probes = leaf_spine(spines), 40_000
     for share in (1 / spines, 1 - (1 - 1 / spines) ** 2):
@@ -31,10 +31,11 @@ def test_what_one_uplink_is_given_is_lost_one_way_or_both_ways(spines: int) -> N
         assert not uplinks_of_one_dead(fabric, LEAF, round(share * probes), probes)
 
 
-def test_few_probes_two_uplinks_and_other_places_say_nothing() -> None:
+def test_few_probes_two_uplinks_or_many_and_other_places_say_nothing() -> None:
     fabric = leaf_spine(4)
     assert not uplinks_of_one_dead(fabric, LEAF, 0, 0)
     assert not uplinks_of_one_dead(fabric, LEAF, 10, 40), "known to 20 % of all at best"
     assert not uplinks_of_one_dead(leaf_spine(2), LEAF, 20_000, 40_000)
+    assert not uplinks_of_one_dead(leaf_spine(16), LEAF, 2_500, 40_000), "6 % may be gray loss of the whole leaf"
     for subject in (Subject("switch", "s0"), Subject("link", "l0--s0"), Subject("switch", "l9")):
         assert not uplinks_of_one_dead(fabric, subject, 10_000, 40_000)
