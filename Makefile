@@ -22,7 +22,7 @@ demo: ## A live leaf-spine fabric: measured, broken, named, queried (under 3 min
 	@$(BIN)/sdfstream demo
 
 test: ## All checks and all tests, lab and Kafka included
-	@scripts/setup python peers lab kafka rdma tools web prometheus
+	@scripts/setup python peers lab kafka rdma tools web prometheus chart
 	@$(MAKE) --no-print-directory check-rest
 	@echo "check: format, lint, layers, house rules, licences, secrets: clean; types go beside the tests"
 	@scripts/run-tests
@@ -99,6 +99,7 @@ lock: ## Pin all dependencies by hash, without index addresses (needs uv)
 	uv pip compile -q pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock
 	uv pip compile -q pyproject.toml --extra acl -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header -o requirements-run.lock
 	uv pip compile -q pyproject.toml --extra peers -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header -o requirements-peers.lock
+	uv pip compile -q pyproject.toml --extra chart -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header -o requirements-chart.lock
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .hypothesis .benchmarks

@@ -3,7 +3,7 @@
 # profile `watch` in secrets/. What is there already stays: run it again after an upgrade that needs another one.
 #   deploy/secrets.sh [FILE]
 set -euo pipefail
-file=${1:-$(dirname "$0")/../.env}
+file=${1:-$(cd "$(dirname "$0")/.." && pwd)/.env}
 umask 077
 touch "$file"
 chmod 600 "$file"

@@ -101,7 +101,7 @@ def _apply(args: argparse.Namespace, config: KafkaConfig) -> int:
     applied = loop_io.run(topics_io.apply(config))
     done = [d for d in applied.before if d not in applied.after]
     result: dict[str, Any] = {"done": [asdict(d) for d in done], "left": [asdict(d) for d in applied.after]}
-    lines = [f"done: {topics_text.difference(d)}" for d in done]
+    lines = [topics_text.done(d) for d in done]
     lines += [f"left: {topics_text.difference(d)}" for d in applied.after]
     if args.acls:
         from sdfstream.bus.kafka import acl_io
@@ -110,8 +110,8 @@ def _apply(args: argparse.Namespace, config: KafkaConfig) -> int:
         given = [g for g in before.missing if g not in after.missing]
         taken = [g for g in before.extra if g not in after.extra]
         result["acls"] = {"given": [asdict(g) for g in given], "taken": [asdict(g) for g in taken], **asdict(after)}
-        lines += [f"done: {topics_text.grant(g)}" for g in given]
-        lines += [f"done: no longer: {topics_text.grant(g)}" for g in taken]
+        lines += [f"given: {topics_text.grant(g)}" for g in given]
+        lines += [f"taken away: {topics_text.grant(g)}" for g in taken]
         lines += [f"left: {line}" for line in topics_text.acls(after)]
     emit(args.json, result, visible.lines(lines or ["nothing to do: all topics are as they must be"]))
     return 0

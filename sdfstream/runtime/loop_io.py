@@ -9,10 +9,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from sdfstream.runtime import freed_memory_io
+from sdfstream.runtime.output_io import progress
 
 T = TypeVar("T")
 _SAME_SIGNAL_S: Final = 0.5
 """A second signal within this time is a copy of the first: one came from the terminal, one from a parent process."""
+
+_LONG_STOP_S: Final = 5.0
+_STOPPING: Final = "still stopping: what was read is being dealt with and committed; a second signal ends it at once"
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -66,13 +70,17 @@ def run_stoppable(main: Coroutine[Any, Any, T]) -> T:
 
 
 def stop_on_signals(stop: Callable[[], None]) -> None:
-    """Call `stop` on SIGINT and SIGTERM instead of dying in mid-flush; a later second one ends the process at once."""
+    """Call `stop` on SIGINT and SIGTERM instead of dying in mid-flush; a later second one ends the process at once.
+
+    Where the end takes long, as without a broker to commit to, a line says so and what a second signal does.
+    """
     loop = asyncio.get_running_loop()
     first_s: list[float] = []
 
     def on_signal() -> None:
         if not first_s:
             first_s.append(loop.time())
+            loop.call_later(_LONG_STOP_S, progress, _STOPPING)
             stop()
         elif loop.time() - first_s[0] > _SAME_SIGNAL_S:
             os._exit(130)  # what is in memory is lost

@@ -17,8 +17,17 @@ _LIMITS = {"hosts": 100_000, "worst": 100_000}
 
 def known_at_ns(board: Board, now_ns: int, lag: Mapping[str, int], reached_at_ns: Mapping[str, int]) -> int:
     """Bus time of which the board's findings speak, by what detect has reached and what waits for the board."""
-    detect = [at_ns for name, at_ns in reached_at_ns.items() if name.partition("/")[0] == "detect" and at_ns]
-    return board.known_ns(now_ns, min(detect, default=None), behind=bool(lag.get("board")))
+    return board.known_ns(now_ns, detect_reached_ns(reached_at_ns), behind=bool(lag.get("board")))
+
+
+def detect_reached_ns(reached_at_ns: Mapping[str, int]) -> int | None:
+    """Bus time that every unit of detect has reached, of tasks named ``detect`` or ``detect/0of1``; None: none has.
+
+    Others' names begin with the stage as well: a process that runs detect reports its own troubles by the task
+    ``detect/troubles/…``, which commits when there is one.
+    """
+    units = [at_ns for name, at_ns in reached_at_ns.items() if "detect" in (name, name.rpartition("/")[0]) and at_ns]
+    return min(units, default=None)
 
 
 class PipelineQueries:

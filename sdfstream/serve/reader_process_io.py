@@ -34,7 +34,7 @@ from sdfstream.serve.alerts_io import pushing
 from sdfstream.serve.api.server_io import OFF
 from sdfstream.serve.api_io import ProcessApi
 from sdfstream.serve.job_queries_io import JobQueries
-from sdfstream.serve.queries import PipelineQueries, known_at_ns
+from sdfstream.serve.queries import PipelineQueries, detect_reached_ns, known_at_ns
 from sdfstream.serve.query_io import QueryServer
 from sdfstream.settings import Settings
 from sdfstream.stats import HasCounters
@@ -162,7 +162,7 @@ class BoardReader:
     def _reached(self) -> dict[str, int]:
         """Bus time that each task has reached; of detect, without a word from it, when this process began."""
         known = dict(self._reached_at_ns)
-        if not any(name.partition("/")[0] == "detect" for name in known):
+        if detect_reached_ns(known) is None:
             known["detect"] = self._started_at_ns
         return known
 

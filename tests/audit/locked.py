@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-LOCKS: Final = ("requirements.lock", "requirements-run.lock", "requirements-peers.lock")
+LOCKS: Final = ("requirements.lock", "requirements-run.lock", "requirements-peers.lock", "requirements-chart.lock")
 _PIN: Final = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^ ;\\]+)", re.MULTILINE)
 
 

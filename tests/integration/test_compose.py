@@ -32,6 +32,7 @@ from tests.fixtures import prometheus as tools
 from tests.fixtures.compose import FILE, MADE, ROOT, VARIABLE, ComposeBroker, Service, compose, seconds
 from tests.fixtures.kafka_broker import free_ports
 from tests.fixtures.sql_front import sql_front
+from tests.integration.test_serve_api import ask
 
 OURS = ("topics", "migrate", "sync", "workload", "detect", "actuate", "plan", "archive", "serve", "source")
 WATCHING = ("prometheus", "alertmanager", "grafana")
@@ -294,6 +295,11 @@ def test_all_of_it_comes_up_shows_a_finding_and_stops(broker: ComposeBroker, tmp
                 until(lambda sql=sql: rows(url, sql), 30.0)  # type: ignore[misc]
             _kcat_reads(broker.local)
             asyncio.run(_the_agents_door_is_narrow(broker, tmp_path))
+            # stages that run alone commit their own troubles too, which say nothing of how far they have read
+            url = f"http://127.0.0.1:{services['serve'].api_port}"
+            time.sleep(max(0.0, began_s + took["finding"] + 8.0 - time.monotonic()))
+            status, health = ask(url, "/healthz")
+            assert (status, health["fresh"]) == (200, True), health
             mark("walk")
             assert [s.name for s in services.values() if s.process and s.healthy()] == []
         finally:

@@ -34,8 +34,18 @@ def difference(d: Difference) -> str:
     """One difference as a line."""
     if d.what == "absent":
         return f"{d.name}: absent, to be made with {d.want}"
-    note = f" ({d.note})" if d.note else ""
-    return f"{d.name}: {d.key} is {d.have or 'not set'}, must be {d.want}{note}"
+    return f"{d.name}: {d.key} is {d.have or 'not set'}, must be {d.want}{_note(d)}"
+
+
+def done(d: Difference) -> str:
+    """One difference that is no more, as a line."""
+    if d.what == "absent":
+        return f"made: {d.name}, with {d.want}"
+    return f"changed: {d.name}: {d.key} was {d.have or 'not set'}, is {d.want}{_note(d)}"
+
+
+def _note(d: Difference) -> str:
+    return f" ({d.note})" if d.note else ""
 
 
 def grant(g: Grant) -> str:

@@ -23,7 +23,7 @@ import pytest
 from sdfstream.board.board import Board
 from sdfstream.cli import main
 from sdfstream.errors import UnavailableError
-from sdfstream.serve.queries import PipelineQueries
+from sdfstream.serve.queries import PipelineQueries, detect_reached_ns
 from sdfstream.serve.query_io import QueryServer, fetch, fetch_board
 from tests.fixtures import board_messages as bm
 
@@ -221,3 +221,11 @@ def read_until(terminal: int, words: str) -> str:
     shown = seen.decode(errors="replace")
     assert words in shown, shown[-2000:]
     return shown
+
+
+def test_detect_is_as_far_as_its_slowest_unit_whatever_else_its_processes_commit() -> None:
+    units = {"detect/0of2": 9_000, "detect/1of2": 8_000, "sync/0of1": 1_000}
+    assert detect_reached_ns(units) == 8_000
+    assert detect_reached_ns({"detect": 7_000}) == 7_000, "in one process"
+    assert detect_reached_ns(units | {"detect/troubles/gpu-17/detect/0of1": 2_000}) == 8_000, "it had one trouble, once"
+    assert detect_reached_ns({"sync/0of1": 1_000, "detect/0of1": 0}) is None
