@@ -17,6 +17,7 @@ LICENCES: Final = frozenset(
 WORDS: Final = {
     "Apache Software License": "Apache-2.0",
     "Apache License": "Apache-2.0",
+    "Apache": "Apache-2.0",
     "Apache 2": "Apache-2.0",
     "Apache 2.0": "Apache-2.0",
     "BSD License": "BSD-3-Clause",
