@@ -23,3 +23,12 @@ def test_trusted_keys_are_base64_or_files(tmp_path: Path) -> None:
     for keys in ((), ("nonsense",), (str(tmp_path / "none"),), (base64.b64encode(b"short").decode(),)):
         with pytest.raises(ConfigError):
             trusted(keys)
+
+
+def test_a_path_as_long_as_a_key_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("./keys") / ("c" * (len(KEY) - len("keys/") - len(".pub")) + ".pub")
+    path.parent.mkdir()
+    path.write_text(KEY)
+    assert len(str(path)) == len(KEY)
+    assert trusted([str(path)]).refuses(c.SIGNER.sign({"a": 1})) == ""
