@@ -1,7 +1,8 @@
 """Queues of every link direction along time: what flows ask for, what links carry, marks and pauses.
 
-A fluid model in cells of 10 ms. Rate-controlled flows yield wherever more is asked for than a link can carry; the queue
-then stands between the two ECN thresholds, the higher the harder the contention (as with DCTCP or DCQCN at rest). What
+A fluid model in cells of 10 ms. Rate-controlled flows yield wherever more is asked for than a link can carry, and take
+what others that yield elsewhere leave there, so that a full link carries what it can. The queue then stands between the
+two ECN thresholds, the higher the harder the contention (as with DCTCP or DCQCN at rest). What
 is unresponsive, or held up by pause frames, fills the buffer; a full buffer pauses the directions that feed it, one hop
 a cell. Below saturation a packet meets the random queue of an M/M/1 server.
 """
@@ -25,6 +26,11 @@ MOST_MARKED: Final = 0.2
 MTU_BITS: Final = 4096 * 8
 _PAUSED: Final = 0.1
 """Share of the speed that is left to a direction whose far end is full."""
+_LEAST_ROOM: Final = 0.02
+"""Share of what it asks for that a flow keeps at the fullest link."""
+_ROUNDS: Final = 12
+_NEAR: Final = 0.002
+"""Flows have settled once no link that they yield at lacks or has left more than this share of its speed."""
 _SETTLE: Final = 0.4
 """Of the gap to where a queue will stand, closed in a cell."""
 
@@ -70,9 +76,7 @@ class Queues:
         n, speed = self.fabric.links + 1, self.fabric.speed_bps
         usable = speed * np.maximum(now.capacity * (1 - (1 - _PAUSED) * self._paused), 0.01)
         unresponsive = now.cross * speed
-        asked = np.bincount(routes.ravel(), np.repeat(asked_bps, routes.shape[1]), n) if asked_bps.size else np.zeros(n)
-        room = np.clip((usable - unresponsive) / np.maximum(asked, 1.0), 0.02, 1.0)
-        room[-1] = 1.0
+        room = _room(routes, asked_bps, usable - unresponsive)
         got, pressing = _yielded(asked_bps, room[routes])
         load = (np.bincount(routes.ravel(), pressing.ravel(), n) + unresponsive) / usable
         lower, upper = MIN_MARK_S * now.thresholds * speed, FULL_MARK_S * now.thresholds * speed
@@ -120,6 +124,31 @@ def _of_random(load: Float64s, upper_bits: Float64s) -> Float64s:
     busy = np.clip(load, 0.0, 0.98)
     share: Float64s = busy * np.exp(-(1 - busy) * upper_bits / MTU_BITS)
     return share
+
+
+def _room(routes: Int64s, asked_bps: Float64s, left_bps: Float64s) -> Float64s:
+    """(links,) share of what it asks for that each link leaves to a flow.
+
+    At first every link cuts what is asked of it alike. Where flows then yield elsewhere more than here, more is left to
+    the others, until each link is full or cuts nobody.
+    """
+    room = np.clip(left_bps / np.maximum(_of_links(routes, asked_bps, left_bps.size), 1.0), _LEAST_ROOM, 1.0)
+    room[-1] = 1.0
+    cuts = room < 1.0
+    for _ in range(_ROUNDS if cuts.any() else 0):
+        carried = _of_links(routes, asked_bps * room[routes].min(axis=1), room.size)
+        more = np.clip(room[cuts] * left_bps[cuts] / np.maximum(carried[cuts], 1.0), _LEAST_ROOM, 1.0)
+        settled = np.abs(more - room[cuts]) <= _NEAR * more
+        room[cuts] = more
+        if settled.all():
+            break
+    return room
+
+
+def _of_links(routes: Int64s, bps: Float64s, links: int) -> Float64s:
+    """(links,) sums of what the flows over each send."""
+    sums: Float64s = np.bincount(routes.ravel(), np.repeat(bps, routes.shape[1]), links).astype(np.float64)
+    return sums
 
 
 def _yielded(asked_bps: Float64s, room: Float64s) -> tuple[Float64s, Float64s]:
