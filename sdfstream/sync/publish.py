@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sdfstream.records import arrow, columns
 from sdfstream.records.fabric import host_of
+from sdfstream.records.joins import JOINS
 from sdfstream.records.message import Output
 from sdfstream.records.topics import CLOCK, OWD
 from sdfstream.records.units import Float64s, Int64s
@@ -124,10 +125,9 @@ class DelayRows:
             pick = order[cuts[low] : cuts[high]]
             names = self._name_columns(low, closed.path[pick] * 2 + closed.dir[pick])
             rows = _rows(closed, excess, pick, window_ns, names)
-            out += [
-                Output(OWD.name, hosts[i], rows.slice(cuts[i] - cuts[low], cuts[i + 1] - cuts[i]))
-                for i in range(low, high)
-            ]
+            bodies = [rows.slice(cuts[i] - cuts[low], cuts[i + 1] - cuts[i]) for i in range(low, high)]
+            JOINS.remember(bodies, rows)
+            out += [Output(OWD.name, hosts[low + k], body) for k, body in enumerate(bodies)]
         return out
 
     def _sort_paths(self, endpoints: Sequence[tuple[str, str, str]], path_keys: Int64s) -> None:
