@@ -54,6 +54,7 @@ def bulk_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> TableRo
     They are in the order of their messages or, many of them, in that of their table (`sorting`).
     """
     whole = _sound(topic, messages)
+    JOINS.forget(m.body for m in messages)
     if whole is not None:
         return TableRows(_rows(topic, whole, messages, [m.rows for m in messages], bus_id), ())
     accepted: list[tuple[Message, pa.RecordBatch]] = []
@@ -100,7 +101,7 @@ def _joined(batches: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
     """
     if not batches:
         return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
-    batches = JOINS.pieces(batches, forget=True)
+    batches = JOINS.pieces(batches)
     if sum(batch.num_rows for batch in batches) < _SMALL_ROWS * len(batches):
         batches = [pa.concat_batches(batches[i : i + _GROUP]) for i in range(0, len(batches), _GROUP)]
     return pa.concat_batches(batches)

@@ -9,7 +9,7 @@ they live, nothing else has their ids.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import is_
 from typing import Any, Final, NamedTuple
@@ -29,16 +29,20 @@ class _Joined(NamedTuple):
     batch: pa.RecordBatch | None
     """Their rows, in order; None: they cannot be joined."""
     rows: int
+    """Of the bodies, which are held as long as this is."""
 
 
 class Joins:
-    """What was joined, by its first body. One thread joins and remembers; others may ask for `pieces`."""
+    """What was joined, by its first body. One thread joins and remembers; others may ask for `pieces`, and forget.
+
+    Each step on the shared dictionary is one call, which Python does not interrupt.
+    """
 
     def __init__(self) -> None:
         self._known: OrderedDict[int, _Joined] = OrderedDict()
         self._rows = 0
-        self._unneeded: deque[int] = deque()
-        """First bodies of what nobody will ask for again; dropped by the thread that remembers."""
+        self._forgotten: deque[int] = deque()
+        """Rows of what other threads have forgotten since, not yet taken off `_rows`."""
         self._retainers = 0
 
     def joined(self, messages: Sequence[Message]) -> pa.RecordBatch | None:
@@ -57,24 +61,22 @@ class Joins:
         """Take that `batch` has the rows of `bodies`, in order."""
         if not bodies:
             return
-        while self._unneeded:
-            self._drop(self._unneeded.popleft())
         first = id(bodies[0])
         known = self._known.get(first)
         if known is not None and len(known.bodies) > len(bodies):
             return  # one stage's events lie between the messages of another's
-        self._drop(first)
-        self._known[first] = joined = _Joined(bodies, batch, 0 if batch is None else batch.num_rows)
-        self._rows += joined.rows
+        self._forget(first)
+        rows = sum(getattr(body, "num_rows", 1) for body in bodies) if batch is None else batch.num_rows
+        self._known[first] = _Joined(bodies, batch, rows)
+        self._rows += rows
+        while self._forgotten:
+            self._rows -= self._forgotten.popleft()
         most = RETAINED_ROWS if self._retainers else 0
         while len(self._known) > _FEWEST and self._rows > most:
-            self._drop(next(iter(self._known)))
+            self._rows -= self._known.popitem(last=False)[1].rows
 
-    def pieces(self, bodies: Sequence[Any], *, forget: bool = False) -> list[Any]:
-        """`bodies`, with the batch of several in place of those that follow each other as they were joined.
-
-        `forget`: nobody will ask for any of these bodies again.
-        """
+    def pieces(self, bodies: Sequence[Any]) -> list[Any]:
+        """`bodies`, with the batch of several in place of those that follow each other as they were joined."""
         found, i = [], 0
         while i < len(bodies):
             known = self._known.get(id(bodies[i]))
@@ -88,9 +90,12 @@ class Joins:
                 break
             found.append(known.batch)
             i += size
-        if forget:
-            self._unneeded.extend(id(body) for body in bodies if id(body) in self._known)
         return found
+
+    def forget(self, bodies: Iterable[Any]) -> None:
+        """Nobody will ask for any of these again."""
+        for body in bodies:
+            self._forget(id(body))
 
     @contextmanager
     def retained(self) -> Iterator[None]:
@@ -101,10 +106,10 @@ class Joins:
         finally:
             self._retainers -= 1
 
-    def _drop(self, first: int) -> None:
+    def _forget(self, first: int) -> None:
         joined = self._known.pop(first, None)
         if joined is not None:
-            self._rows -= joined.rows
+            self._forgotten.append(joined.rows)
 
 
 def _join(bodies: list[Any]) -> pa.RecordBatch | None:

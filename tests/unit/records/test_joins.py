@@ -33,7 +33,8 @@ def test_pieces_hold_the_same_rows_as_what_was_joined_in_any_cut(bodies: list[pa
         run = sent[low : low + size]
         if run:
             assert some.joined(run) == pa.concat_batches([m.body for m in run])
-    pieces = some.pieces(bodies, forget=True)
+    pieces = some.pieces(bodies)
+    some.forget(bodies)
     assert pa.concat_batches(pieces) == pa.concat_batches(bodies)
     assert some.joined(sent) == pa.concat_batches(bodies)  # also once they were forgotten
 
@@ -67,6 +68,15 @@ def test_events_and_batches_of_two_schemas_are_not_joined() -> None:
     assert some.joined([]) is None
 
 
+def test_what_cannot_be_joined_is_not_held_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = Joins()
+    monkeypatch.setattr(joins, "RETAINED_ROWS", 100)
+    with some.retained():
+        for _ in range(100):
+            assert some.joined(messages(batch(["a"]), pa.record_batch({"other": [1]}))) is None
+    assert len(some._known) == 50
+
+
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_little_is_remembered_unless_somebody_retains_it(forgotten: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     some, sent = Joins(), [messages(batch(["a"]), batch(["b"])) for _ in range(100)]
@@ -77,7 +87,7 @@ def test_little_is_remembered_unless_somebody_retains_it(forgotten: bool, monkey
         assert len(some._known) == 60  # of two rows each
         assert some.pieces([m.body for m in sent[50]])[0] is some.joined(sent[50])
         if forgotten:
-            some.pieces([m.body for run in sent for m in run], forget=True)
+            some.forget(m.body for run in sent for m in run)
             some.joined(sent[0])
             assert len(some._known) == 1
     for run in sent:
