@@ -95,10 +95,10 @@ def _sort_rows(table: Float64s) -> None:
     if exchanges is None:
         table.sort(axis=1)
         return
-    places = list(table.T.copy())
+    slots = list(table.T.copy())
     for low, high in exchanges:  # `fmin` is NaN where both are, `maximum` where one is
-        places[low], places[high] = np.fmin(places[low], places[high]), np.maximum(places[low], places[high])
-    for at, column in enumerate(places):
+        slots[low], slots[high] = np.fmin(slots[low], slots[high]), np.maximum(slots[low], slots[high])
+    for at, column in enumerate(slots):
         table[:, at] = column
 
 
