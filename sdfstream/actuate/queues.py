@@ -22,8 +22,8 @@ from sdfstream.errors import FormatError
 from sdfstream.numeric.group import runs
 from sdfstream.numeric.table import KeyIndex, Table
 from sdfstream.records import columns
+from sdfstream.records.joins import JOINS
 from sdfstream.records.message import Message
-from sdfstream.records.slices import joined
 from sdfstream.records.units import ABSENT_NS, NS_PER_S
 from sdfstream.stats import Counters
 
@@ -81,7 +81,7 @@ class QueueDelays:
 
     def take(self, messages: Sequence[Message]) -> None:
         """Take messages of corrected delays of one slice; one that cannot be read is counted."""
-        whole = joined(messages)
+        whole = JOINS.joined(messages)
         try:
             if whole is None:
                 raise FormatError("form", "messages of two shapes")

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from sdfstream.archive import packing, sorting, tables
 from sdfstream.errors import FormatError
 from sdfstream.records import arrow
+from sdfstream.records.joins import JOINS
 from sdfstream.records.message import Message
 from sdfstream.records.topics import NAME, Topic
 from sdfstream.records.units import Int64s
@@ -53,6 +54,7 @@ def bulk_rows(topic: Topic, messages: Sequence[Message], bus_id: str) -> TableRo
     They are in the order of their messages or, many of them, in that of their table (`sorting`).
     """
     whole = _sound(topic, messages)
+    JOINS.forget(m.body for m in messages)
     if whole is not None:
         return TableRows(_rows(topic, whole, messages, [m.rows for m in messages], bus_id), ())
     accepted: list[tuple[Message, pa.RecordBatch]] = []
@@ -94,11 +96,12 @@ def _sound(topic: Topic, messages: Sequence[Message]) -> pa.RecordBatch | None:
 def _joined(batches: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
     """The rows of all `batches`, in order.
 
-    Column by column over thousands of small batches each of them would be fetched from memory once a column; by groups
-    that the processor's cache holds, once in all.
+    What a stage of this process has joined is taken as it is. Column by column over thousands of small batches each of
+    them would be fetched from memory once a column; by groups that the processor's cache holds, once in all.
     """
     if not batches:
         return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+    batches = JOINS.pieces(batches)
     if sum(batch.num_rows for batch in batches) < _SMALL_ROWS * len(batches):
         batches = [pa.concat_batches(batches[i : i + _GROUP]) for i in range(0, len(batches), _GROUP)]
     return pa.concat_batches(batches)

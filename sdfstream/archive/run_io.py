@@ -33,6 +33,7 @@ from sdfstream.archive.round_io import Round, RoundResult, RoundRunner
 from sdfstream.archive.spill_io import Spill, SpillFile
 from sdfstream.archive.task import ArchiveTask, StopFlag
 from sdfstream.errors import ArchiveError, FormatError
+from sdfstream.records.joins import JOINS
 from sdfstream.records.topics import ARCHIVED
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
@@ -124,9 +125,10 @@ class ArchiveRun:
     async def run(self) -> None:
         """Recover what the former owner left, then step until `stop` is set and every row is safe."""
         try:
-            await self._recover()
-            while not self._ended:
-                await self._step()
+            with JOINS.retained():
+                await self._recover()
+                while not self._ended:
+                    await self._step()
             if self._context.only_copy:
                 for topic, rows in self.queues.rows_in_memory().items():
                     self._counters.add("lost", topic, rows)

@@ -27,6 +27,7 @@ from sdfstream.detect.queues.excess import AssessedWindows
 from sdfstream.detect.queues.shifts import DelayShifts
 from sdfstream.detect.sessions import Sessions
 from sdfstream.numeric.cusum import PersistenceCusum
+from sdfstream.numeric.group import Firsts
 from sdfstream.numeric.moments import EwMoments
 from sdfstream.numeric.table import Table
 from sdfstream.records import columns
@@ -117,6 +118,7 @@ class DelayBaselines:
         """99th percentile of quiet paths' deviation, slowly following."""
         self.learnt = 0
         """Ticks of quiet deviations that `noise_ns` rests on."""
+        self._firsts = Firsts()
         self._waiting: list[tuple[Any, ...]] = []
         """Directed path, start of the window, median delay, error bar, when it came."""
         self.assessed: list[AssessedWindows] = []
@@ -163,9 +165,8 @@ class DelayBaselines:
         number, start_ns, delay, err, seen_ns = _joined(self._waiting)
         self._waiting.clear()
         deviations = []
-        for window in np.unique(start_ns).tolist():
-            now = start_ns == window
-            which, first = np.unique(number[now], return_index=True)
+        for window, now in _windows(start_ns):
+            which, first = self._firsts.of(number[now])
             deviations.append(self._window(which, delay[now][first], err[now][first], seen_ns[now][first], window))
         self._learn(np.concatenate(deviations))
 
@@ -333,6 +334,14 @@ def _learn_normal(moments: EwMoments, slots: Ints, delay_ns: Floats) -> None:
         moments.table.reset(slots[burst])
     first = burst | (count == 0)
     moments.update(slots, np.where(first, delay_ns, mean + np.clip(delay_ns - mean, -limit, limit)))
+
+
+def _windows(start_ns: Ints) -> list[tuple[int, Any]]:
+    """Each window, the oldest first, and which rows are of it."""
+    first, last = int(start_ns.min()), int(start_ns.max())
+    if first == last:  # the usual case
+        return [(first, slice(None))]
+    return [(window, start_ns == window) for window in np.unique(start_ns).tolist()]
 
 
 def _joined(waiting: list[tuple[Any, ...]]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Messages by the slice: what entered the bus within one slice of bus time is read, joined and taken as one.
+"""Messages by the slice: what entered the bus within one slice of bus time is read, joined (`joins`) and taken as one.
 
 Agents publish every 50 ms, so a message holds some tens of rows, and most of what a stage does costs as much for ten
 rows as for a thousand. A slice depends on bus time alone, never on how the stream was cut into calls.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
-
-import pyarrow as pa
 
 from sdfstream.records.message import Body, Event, Message
 from sdfstream.records.topics import LIVENESS, TOPICS
@@ -76,31 +74,3 @@ def in_slices(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
 
 def _together(a: Message, b: Message) -> bool:
     return a.topic == b.topic and a.bus_at_ns // SLICE_NS == b.bus_at_ns // SLICE_NS
-
-
-def joined(messages: Sequence[Message]) -> pa.RecordBatch | None:
-    """The rows of all `messages` in one batch, in order; None where they are not all batches of one schema."""
-    bodies = [m.body for m in messages]
-    if len(bodies) == 1:
-        return bodies[0] if isinstance(bodies[0], pa.RecordBatch) else None
-    same = tuple(map(id, bodies))
-    if same not in _JOINED:
-        while len(_JOINED) >= _MOST_JOINED:
-            del _JOINED[next(iter(_JOINED))]
-        _JOINED[same] = bodies, _join(bodies)
-    return _JOINED[same][1]
-
-
-_MOST_JOINED: Final = 4
-_JOINED: Final[dict[tuple[int, ...], tuple[list[Body], pa.RecordBatch | None]]] = {}
-"""What was joined last, with the bodies it was made of (while they live, nothing else has their ids): the stages of a
-process take the same messages one after the other."""
-
-
-def _join(bodies: list[Body]) -> pa.RecordBatch | None:
-    if not all(isinstance(body, pa.RecordBatch) for body in bodies):
-        return None
-    try:
-        return pa.concat_batches(bodies)
-    except pa.ArrowException:  # producers of two versions, a null in a dictionary
-        return None

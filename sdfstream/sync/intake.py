@@ -16,8 +16,8 @@ import pyarrow as pa
 from sdfstream.errors import FormatError
 from sdfstream.records import arrow, columns
 from sdfstream.records.hostclock import HOST_EDGE, UTC
+from sdfstream.records.joins import JOINS
 from sdfstream.records.message import Event, Message, Output
-from sdfstream.records.slices import joined
 from sdfstream.records.topics import PROBE
 from sdfstream.records.units import ABSENT_NS, NS_PER_S, Bools, Ecn, Int64s, StampKind
 from sdfstream.stats import Counters
@@ -308,7 +308,7 @@ class Intake:
         return [exchanges for exchanges in each if exchanges is not None]
 
     def _take_joined(self, messages: Sequence[Message]) -> AcceptedExchanges | None:
-        batch = joined(messages)
+        batch = JOINS.joined(messages)
         if batch is None:
             return None
         try:

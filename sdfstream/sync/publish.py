@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sdfstream.records import arrow, columns
 from sdfstream.records.fabric import host_of
+from sdfstream.records.joins import JOINS
 from sdfstream.records.message import Output
 from sdfstream.records.topics import CLOCK, OWD
 from sdfstream.records.units import Float64s, Int64s
@@ -101,6 +102,8 @@ class DelayRows:
         self._ends: tuple[tuple[Int64s, pa.Array], ...] = ()
         """Of source, destination and transport: each path's number, and the names by number."""
         self._builds: dict[int, _NameColumns] = {}
+        self._ordered: tuple[Int64s, Int64s] | None = None
+        """The last window's paths with their directions (path · 2 + direction), and their order."""
 
     def outputs(
         self,
@@ -113,7 +116,7 @@ class DelayRows:
         """One batch per sending host, hosts and rows in order of their names."""
         if path_keys is not self._keys:
             self._sort_paths(endpoints, path_keys)
-        order = np.argsort(self._rank[closed.path] * 2 + closed.dir)
+        order = self._order(closed.path * 2 + closed.dir)
         host = self._host[closed.path[order]]
         first = np.flatnonzero(np.diff(host, prepend=-1))
         cuts = [*first.tolist(), host.size]
@@ -124,11 +127,16 @@ class DelayRows:
             pick = order[cuts[low] : cuts[high]]
             names = self._name_columns(low, closed.path[pick] * 2 + closed.dir[pick])
             rows = _rows(closed, excess, pick, window_ns, names)
-            out += [
-                Output(OWD.name, hosts[i], rows.slice(cuts[i] - cuts[low], cuts[i + 1] - cuts[i]))
-                for i in range(low, high)
-            ]
+            bodies = [rows.slice(cuts[i] - cuts[low], cuts[i + 1] - cuts[i]) for i in range(low, high)]
+            JOINS.remember(bodies, rows)
+            out += [Output(OWD.name, hosts[low + k], body) for k, body in enumerate(bodies)]
         return out
+
+    def _order(self, path_dir: Int64s) -> Int64s:
+        """The order of rows `path_dir`, each of which occurs once; as a rule that of the last window."""
+        if self._ordered is None or not np.array_equal(self._ordered[0], path_dir):
+            self._ordered = path_dir, np.argsort(self._rank[path_dir >> 1] * 2 + (path_dir & 1))
+        return self._ordered[1]
 
     def _sort_paths(self, endpoints: Sequence[tuple[str, str, str]], path_keys: Int64s) -> None:
         """Put all paths in order: by sending host, route, class and path selector."""
@@ -146,6 +154,7 @@ class DelayRows:
         self._ends = tuple((codes[ends], arrow.text(names)) for codes, names in numbered)
         self._keys = path_keys
         self._builds.clear()
+        self._ordered = None
 
     def _name_columns(self, build: int, path_dir: Int64s) -> dict[str, Any]:
         """The naming columns of rows `path_dir`; those of the last window again, when they are the same."""

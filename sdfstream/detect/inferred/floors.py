@@ -39,14 +39,18 @@ class RoundTripFloors:
         whole = (slots >= 0) & (t2 != ABSENT_NS) & (t3 != ABSENT_NS) & (t4 != ABSENT_NS)
         trip_ns = ((t4 - t1) - (t3 - t2)).astype(np.float64)
         good = whole & (trip_ns > 0)  # a clock that steps in mid-exchange makes nonsense
-        slots, trip_ns = slots[good], trip_ns[good]
+        if not good.all():
+            slots, trip_ns = slots[good], trip_ns[good]
         self.table.ensure(self.sessions.count)
-        self._turn(np.unique(slots), at_ns // _EPOCH_NS)
+        epoch = at_ns // _EPOCH_NS
+        former = slots[self.table["epoch"][slots] != epoch]
+        if former.size:
+            self._turn(np.unique(former), epoch)
         np.minimum.at(self.table["now"], slots, trip_ns)
 
-    def _turn(self, slots: Int64s, epoch: int) -> None:
+    def _turn(self, former: Int64s, epoch: int) -> None:
+        """Begin an epoch for these sessions, each given once, which have an earlier one."""
         t = self.table
-        former = slots[t["epoch"][slots] != epoch]
         t["before"][former] = np.where(t["epoch"][former] == epoch - 1, t["now"][former], np.inf)
         t["now"][former], t["epoch"][former] = np.inf, epoch
 

@@ -11,8 +11,8 @@ from sdfstream.detect.delays import read
 from sdfstream.detect.engines import Engines
 from sdfstream.errors import FormatError
 from sdfstream.records import columns
+from sdfstream.records.joins import JOINS
 from sdfstream.records.message import Message
-from sdfstream.records.slices import joined
 
 
 class DelayIntake:
@@ -45,7 +45,7 @@ class DelayIntake:
 
     def _take_together(self, messages: Sequence[Message]) -> bool:
         """Take them as one, if nothing in them is new and all can be read."""
-        batch = joined(messages)
+        batch = JOINS.joined(messages)
         if batch is None:
             return False
         try:

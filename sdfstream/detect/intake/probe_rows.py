@@ -22,8 +22,8 @@ from sdfstream.records import columns
 from sdfstream.records.bustime import as_of_ns, dated
 from sdfstream.records.fabric import host_of
 from sdfstream.records.hostclock import edges_in, paths_only
+from sdfstream.records.joins import JOINS
 from sdfstream.records.message import Message
-from sdfstream.records.slices import joined
 from sdfstream.records.units import ABSENT_NS, Bools, Int64s
 
 UNNUMBERED: Final = (1 << 32) - 1
@@ -180,7 +180,7 @@ class ProbeIntake:
         """The messages as one, if that may be; changes nothing."""
         if not all(self._presence.knows_run(m.key, m.boot_id) for m in messages):
             return None
-        batch, message = joined(messages), np.arange(len(messages)).repeat([m.rows for m in messages])
+        batch, message = JOINS.joined(messages), np.arange(len(messages)).repeat([m.rows for m in messages])
         if batch is None:
             return None
         try:

@@ -10,8 +10,8 @@ import pyarrow as pa
 from sdfstream.detect.engines import Engines
 from sdfstream.detect.intake.delay_rows import newest_of_each
 from sdfstream.errors import FormatError
+from sdfstream.records.joins import JOINS
 from sdfstream.records.message import Message
-from sdfstream.records.slices import joined
 
 
 class WindowIntake:
@@ -40,7 +40,7 @@ class WindowIntake:
 
     def _take_together(self, messages: Sequence[Message]) -> bool:
         """Take them as one, if all can be read."""
-        batch = joined(messages)
+        batch = JOINS.joined(messages)
         if batch is None:
             return False
         try:

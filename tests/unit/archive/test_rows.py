@@ -13,6 +13,7 @@ from sdfstream.archive.events import PICKS, event_rows
 from sdfstream.archive.rows import bulk_rows, cast_columns, reject_rows
 from sdfstream.errors import FormatError
 from sdfstream.records import arrow
+from sdfstream.records.joins import JOINS
 from sdfstream.records.message import Event
 from sdfstream.records.topics import CLOCK, FINDING, NIC, OWD, PROBE, TOPICS, TOPOLOGY, Topic
 from tests.fixtures.archive import BULK, BUS_COLUMNS, EPOCH_NS, EVENTS, FINDING_DATA, bulk, event, message
@@ -236,3 +237,14 @@ def test_a_messages_size_is_about_what_arrow_counts(topic) -> None:
     assert batch.nbytes / 1.25 < message_bytes(message(topic, batch)) < batch.nbytes * 1.25
     foreign = pa.record_batch({"a": pa.array(range(1000)), "b": pa.array(["name"] * 1000)})
     assert message_bytes(replace(message(topic, foreign), topic="sdf.x.y.v1")) == 1024 + 1000 * (8 + 16)
+
+
+def test_what_a_stage_has_joined_gives_the_same_rows_and_is_let_go() -> None:
+    topic, g = PROBE, np.random.default_rng(3)
+    sent = [message(topic, bulk(topic, 40, g), i) for i in range(12)]
+    alone = bulk_rows(topic, sent, "run").table
+    with JOINS.retained():
+        joined = JOINS.joined(sent[2:9])
+        assert any(piece is joined for piece in JOINS.pieces([m.body for m in sent]))
+        assert bulk_rows(topic, sent, "run").table.equals(alone)
+        assert JOINS.pieces([m.body for m in sent]) == [m.body for m in sent]
