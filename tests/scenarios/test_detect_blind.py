@@ -151,3 +151,10 @@ def test_a_nic_is_still_a_nic(seed: int) -> None:
     (fact,) = made.faults
     assert (fact.exact, fact.inferred) == (True, False)
     assert made.false_alarms == []
+
+
+def test_a_link_is_not_named_while_a_nic_at_the_other_end_may_show_another() -> None:
+    """Paths between two leaves lose, and so does a NIC of the second: the second's link explains both."""
+    of = ({"kind": "leaf-spine", "hosts": 16, "leaves": 4, "spines": 4}, {"peers": 5, "ports": 2})
+    found = run(172, 50.0, {"kind": "gray-loss", "at": 20, "lasts": 20, "share": 0.03, "direction": "random"}, of=of)
+    assert (found.faults[0].exact, found.faults[0].findings, found.false_alarms) == (True, 1, [])

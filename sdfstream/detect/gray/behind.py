@@ -40,18 +40,30 @@ def links_instead(
     """What was `found` and is not `standing` yet, by subject; in place of a NIC the inferred link behind it and others.
 
     `others` is the share of probes of each session that all but these lose: two NICs that one link makes lose would
-    explain each other's losses away. A NIC of which that is not clear yet is left out.
+    explain each other's losses away. A NIC of which that is not clear yet is left out, and so is an inferred link
+    whose lossy paths all lead to that NIC's switch: they may share a link there.
     """
-    result = {}
+    result, unclear = dict[Subject, Location](), list[str]()
     for location in found:
         better: Location | None = location
         if location.subject.type == "nic":
             better = _instead_of_nic(cabling, location, standing, counts, others)
         if better is not None:
             result[better.subject] = better
+        else:
+            unclear.append(location.subject.id)
     for location in standing:
         result.pop(location.subject, None)
-    return result
+    return {s: x for s, x in result.items() if not (x.beside and _leads_to(cabling, x, unclear, counts))}
+
+
+def _leads_to(cabling: Cabling, link: Location, nics: Sequence[str], counts: LossCounts) -> bool:
+    """Whether what an inferred `link` loses, one packet aside, is lost on paths of the switch of one of `nics`."""
+    group, table = cabling.groups(), cabling.sessions.table
+    src, dst = table["src"][link.slots], table["dst"][link.slots]
+    near = [cabling.sessions.nics.find(name) for name in link.beside]
+    far, lost = group[np.where(np.isin(src, near), dst, src)], counts.events[link.slots]
+    return any(int(lost[far != group[cabling.sessions.nics.find(nic)]].sum()) < _LEAST_EVENTS for nic in nics)
 
 
 def _instead_of_nic(
