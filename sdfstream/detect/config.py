@@ -11,7 +11,7 @@ from sdfstream.errors import ConfigError
 class DetectConfig:
     """Thresholds of all detectors. Times are in the unit of the name."""
 
-    liveness_ms: int = 600
+    liveness_ms: int = 1000
     """A path without an answer for this long (or 3 probe intervals, if longer) is silent. Keep it equal to the agents'
     `liveness_ms`: smaller than theirs changes nothing, larger delays what follows from rows alone."""
     settle_ms: int | None = None

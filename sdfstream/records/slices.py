@@ -40,6 +40,7 @@ _NOT_URGENT: Final = frozenset(t.name for t in TOPICS.values() if not t.urgent)
 def in_calls(messages: Iterable[Message]) -> Iterator[list[Message]]:
     """The stream as stages are given it: what entered the bus within one slice, of any topic; what is urgent ends it.
 
+    >>> import pyarrow as pa
     >>> batch = pa.record_batch({"n": [1]})
     >>> def at(ms, body=batch): return Message("a", "k", body, ms * 1_000_000, 0)
     >>> [len(call) for call in in_calls([at(1), at(49), at(50), at(55, Event("t", "s", "1", 0, {})), at(56)])]

@@ -71,9 +71,9 @@ def test_rows_alone_silence_a_path_after_the_limit_and_not_before() -> None:
     w = World()
     w.rows(True, 0, 2)
     w.rows(False, 2.3, 3.5)
-    assert not w.silent(2.5)
-    assert w.silent(2.8)
-    assert w.look(2.8).since_ns[0] == T0 + round(1.95 * S)
+    assert not w.silent(2.9)
+    assert w.silent(3.2)
+    assert w.look(3.2).since_ns[0] == T0 + round(1.95 * S)
     w.row(True, 3.6)
     assert not w.silent(3.6)
 
@@ -143,7 +143,7 @@ def test_the_two_witnesses_show_the_direction() -> None:
     w.says("reflector", "alive", 5.2)
     seen = w.look(5.3)
     assert seen.silent[0] and not seen.reflector_silent[0]
-    assert seen.good_fwd_ns[0] == T0 + round((5.2 - 0.6) * S) - SLACK_NS
+    assert seen.good_fwd_ns[0] == T0 + round(5.2 * S) - S - SLACK_NS
     w.says("reflector", "silent", 5.4, age_s=1)
     assert w.look(5.4).reflector_silent[0]
 
