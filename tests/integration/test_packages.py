@@ -1,8 +1,9 @@
-"""What packages need of the host's C library: read, lowered where that is safe, refused by a loader that lacks it."""
+"""What packages need of a C library: read, lowered where safe, refused by a loader that lacks it; the wheel."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -120,3 +121,32 @@ def test_files_that_are_no_elf_files_are_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize("script", ["build", "try", "postinst", "prerm", "postrm"])
 def test_scripts_have_no_mistake_of_syntax(script: str) -> None:
     subprocess.run(["bash", "-n", PACKAGES / script], check=True)
+
+
+LOADED = """
+import ctypes, pathlib, sys
+import sdfstream
+home = pathlib.Path(sdfstream.__file__).parent
+assert home.is_relative_to(sys.argv[1]), home
+for engine in sorted(home.glob("*/engine/engine.so")):
+    ctypes.CDLL(str(engine))
+    print(engine.parent.parent.name)
+"""
+
+
+def test_the_wheel_is_of_every_python_and_says_which_glibc_its_engines_need(tmp_path: Path) -> None:
+    """Installed without an index and without a compiler on the path, as on a host of a cluster."""
+    words = [PACKAGES / "build", "--out", tmp_path, "--python", sys.executable, "wheel"]
+    built = subprocess.run(words, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    named = re.fullmatch(r"sdfstream-[0-9.]+-py3-none-manylinux_2_(\d+)_\w+\.whl", wheel.name)
+    assert named, wheel.name
+    assert int(named[1]) <= ROCKY_9[1], "Rocky 9 would not take it"
+    installed = tmp_path / "installed"
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", installed, wheel]
+    subprocess.run(pip, check=True, env={"PATH": str(tmp_path), "PIP_ROOT_USER_ACTION": "ignore"})
+    loads = [sys.executable, "-c", LOADED, installed]
+    home = {"PYTHONPATH": str(installed)}
+    loaded = subprocess.run(loads, capture_output=True, text=True, env=home, cwd=tmp_path)
+    assert loaded.stdout.split() == ["emulator", "probes"], loaded.stderr
