@@ -133,7 +133,7 @@ def log_priors(cabling: Cabling, kind: str = "") -> Floats:
     For ``silence`` a dead downlink to a leaf is likelier than a dead uplink: that the leaf itself takes out of its ECMP
     group, so only a fault that keeps the carrier stays silent there; the spine has no other route.
     For a ``queue`` the reverse holds: of links of one speed in a row that carry the same packets only the first can
-    queue. A switch of two cables is not to blame for queues on both (`_QUEUES`). A small ``loss`` of all cables of a
+    queue. Queues at two links of a switch are two queues, not its own (`_QUEUES`). A small ``loss`` of all cables of a
     switch is told later than that some have it (`_LOSSY`).
     """
     return np.array([_log_odds(cabling, name, kind) for name in cabling.elements.list], np.float64)
@@ -141,9 +141,7 @@ def log_priors(cabling: Cabling, kind: str = "") -> Floats:
 
 def _log_odds(cabling: Cabling, name: str, kind: str) -> float:
     if name.startswith("node "):
-        if kind == "queue" and len(cabling.topology.neighbours.get(name[5:], ())) == 2:
-            return _QUEUES
-        return _LOSSY if kind == "loss" else _SWITCH
+        return {"queue": _QUEUES, "loss": _LOSSY}.get(kind, _SWITCH)
     a, arrow, b = name.partition("->")
     if arrow and a and kind in ("silence", "queue") and (b in cabling.topology.leaves) == (kind == "silence"):
         return _CABLE + _LIKELIER

@@ -55,7 +55,10 @@ def settled(cabling: Cabling, found: Iterable[Located], before: Mapping[Subject,
             placed[location.subject] = location
     result: dict[Subject, Located] = {}
     for location, number in found:
-        left = number
+        shared = _shared_out(cabling, location, number, placed)
+        for where, theirs in shared:
+            _add(result, where, theirs)
+        left = number[:0] if shared else number
         for where in placed.values():
             theirs = left[_crosses(cabling, left, where) | _cross_alike(cabling, left, where, location)]
             if where.subject != location.subject and theirs.size and _explains(where, location, left, theirs):
@@ -64,6 +67,31 @@ def settled(cabling: Cabling, found: Iterable[Located], before: Mapping[Subject,
         if left.size:
             _add(result, location if left.size == number.size else _only(cabling, location, left), left)
     return result
+
+
+def _shared_out(
+    cabling: Cabling, location: Location, number: Int64s, placed: Mapping[Subject, Location]
+) -> list[Located]:
+    """Paths laid to a switch, at queues of its ports whose places are known; nothing if these do not explain all.
+
+    Either one queue that is among the suspects, if the paths cross it about as likely as any of them, or several of
+    which each path surely crosses one.
+    """
+    if location.subject.type != "switch":
+        return []
+    known = [x for x in placed.values() if x.subject.type not in UNPLACED and x.probability >= SURELY]
+    suspects = replace(location, directions=[name for name, _ in location.suspects])
+    likely = crossing(cabling, number, suspects).sum()
+    for where in known:
+        suspected = not set(where.directions).isdisjoint(suspects.directions)
+        if suspected and crossing(cabling, number, where).sum() >= SURELY * likely:
+            return [(where, number)]
+    result, left = [], number
+    for where in known:
+        theirs = left[_crosses(cabling, left, where)]
+        result += [(where, theirs)] if theirs.size else []
+        left = np.setdiff1d(left, theirs)
+    return [] if left.size else result
 
 
 def _add(result: dict[Subject, Located], location: Location, number: Int64s) -> None:

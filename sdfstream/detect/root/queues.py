@@ -28,8 +28,10 @@ def drops(queue: Detection, loss: Detection, cabling: Cabling) -> bool:
         return False
     if queue.subject == loss.subject:
         return True
+    if all_cross(queue.directions, loss.sessions, cabling):
+        return True  # nothing that lost went another way: of links in a row that the same paths cross any may be named
     if loss.subject.type == "path":
-        return all_cross(queue.directions, loss.sessions, cabling)
+        return False
     most = max((p for _, p in loss.suspects), default=0.0)
     return not {name for name, p in loss.suspects if p >= _LIKELY * most}.isdisjoint(queue.directions)
 

@@ -36,10 +36,22 @@ def whole_switches(cabling: Cabling, locations: list[Location], kind: str) -> li
     ends, most = [cabling.switches_of(x.subject) for x in cables], _NEARLY_ALL if kind == "loss" else _MOST
     for switch in sorted(set.intersection(*ends)):
         everyone = len(cabling.topology.neighbours.get(switch, ()))
+        if kind == "queue" and not _one_sided(switch, cables):
+            continue
         if len(cables) > most * everyone > 0 or (kind == "loss" and _all_uplinks(cabling, switch, cables)):
             whole = _joined(Subject("switch", switch), cables, [(switch, 1.0)])
             return [whole] + [x for x in locations if x not in cables]
     return locations
+
+
+def _one_sided(switch: str, cables: list[Location]) -> bool:
+    """Whether all queues stand at the switch's own ports, or all at its neighbours' ports to it.
+
+    Its own: it sends more there than they carry. Its neighbours': it pauses them. Traffic that fills one link may fill
+    those before it as well; queues are at both sides of the switch then, which is not to blame.
+    """
+    sides = {direction.partition("->")[0] == switch for x in cables for direction in x.directions}
+    return len(sides) == 1
 
 
 def _all_uplinks(cabling: Cabling, switch: str, cables: list[Location]) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from sdfstream.detect.cabling import FWD, REV
 from sdfstream.detect.localise import Location, locate
-from sdfstream.detect.problem import Observations
+from sdfstream.detect.problem import Observations, log_priors
 from sdfstream.detect.root.whole import whole_hosts, whole_switches
 from sdfstream.records.finding import Subject
 from tests.unit.detect.test_routes import World, hops
@@ -77,3 +77,30 @@ def test_all_uplinks_of_a_leaf_that_lose_alike_are_one_fault(
     found = whole_switches(cabling, cables, kind)  # type: ignore[arg-type]
     assert [(x.subject.type, x.subject.id) for x in found] == told
     assert sum(x.slots.size for x in found) == len(shares)
+
+
+@pytest.mark.parametrize(("directions", "told"), [
+    (["s0->l1", "s0->l2", "s0->l3"], ["s0"]),
+    (["l0->s0", "l1->s0", "l2->s0"], ["s0"]),
+    (["l0->s0", "l2->s0", "s0->l3"], ["l0--s0", "l2--s0", "l3--s0"]),
+])  # fmt: skip
+def test_queues_on_both_sides_of_a_switch_are_none_of_its_own(directions: list[str], told: list[str]) -> None:
+    """At a spine's own ports; at its neighbours' to it; one at a port of its own, before which two others fill."""
+    topology = SimpleNamespace(neighbours={"s0": {f"l{i}" for i in range(4)}}, leaf_of={})
+    cabling: Any = SimpleNamespace(topology=topology, switches_of=lambda link: set(link.id.split("--")))
+    links = ["--".join(sorted(direction.split("->"))) for direction in directions]
+    queues = [
+        Location(Subject("link", link), [direction], True, 1.0, np.array([i]), [(direction, 1.0)], 1.0)
+        for i, (link, direction) in enumerate(zip(links, directions, strict=True))
+    ]
+    assert [x.subject.id for x in whole_switches(cabling, queues, "queue")] == told
+
+
+def test_two_links_that_queue_are_likelier_than_their_switch_however_many_others_it_has() -> None:
+    """Jobs between two leaves fill both ways through a spine; no other path of their class crosses its other links."""
+    w = World()
+    w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 1)
+    w.cabling.refresh(None)
+    odds = dict(zip(w.cabling.elements.list, log_priors(w.cabling, "queue").tolist(), strict=True))
+    assert odds["node s0"] < odds["l0->s0"] + odds["l1->s0"]
+    assert odds["node l0"] < 2 * odds["l0->s0"], "a leaf with NICs besides"

@@ -69,6 +69,41 @@ def test_paths_beside_the_queue_are_not_laid_to_it(fabric: Any) -> None:
     assert set(found) == {LINK, SWITCH}
 
 
+def test_paths_laid_to_a_switch_are_those_of_the_queues_at_its_ports_that_they_cross(fabric: Any) -> None:
+    """Two queues stand there; a class whose paths cross one of them each cannot tell them from the switch."""
+    cabling, over, beside = fabric
+    element, weight = cabling.element[beside // 2, beside % 2], cabling.weight[beside // 2, beside % 2]
+    others = beside[(np.isin(element, cabling.numbers(["l1->s0"])) & (weight > 0.9)).any(axis=1)]
+    second = replace(LINK, id="l1--s0")
+    known = [location(LINK, over[1:], ["l0->s0"], 1.0), location(second, others[1:], ["l1->s0"], 1.0)]
+    both = np.concatenate([over[:1], others[:1]])
+    found = settled(cabling, [*known, location(SWITCH, both, ["s0"])], {})
+    assert {subject: sorted(number.tolist()) for subject, (_, number) in found.items()} == {
+        LINK: over.tolist(),
+        second: others.tolist(),
+    }
+    unsure = [known[0], location(second, others[1:], ["l1->s0"], 0.7)]
+    assert SWITCH in settled(cabling, [*unsure, location(SWITCH, both, ["s0"])], {}), "where the second is not known"
+
+
+@pytest.mark.parametrize(("there", "taken"), [(0.5, True), (0.3, False)])
+def test_a_switch_for_links_in_a_row_gives_way_to_the_one_that_is_known_to_queue(
+    fabric: Any, monkeypatch: pytest.MonkeyPatch, there: float, taken: bool
+) -> None:
+    """Its paths' routes are in doubt: none surely crosses the queue, but all cross it as likely as the other link."""
+    cabling, over, _ = fabric
+    unsure = {"l0->s0": there, "s0->l2": 0.5}
+    monkeypatch.setattr(
+        placed,
+        "crossing",
+        lambda _, n, where: np.where(n < 0, 1.0, max(unsure.get(d, 0.0) for d in where.directions)),
+    )
+    vague, number = location(SWITCH, over[:2], ["l0->s0", "s0->l2"])
+    vague = replace(vague, suspects=[("l0->s0", 0.6), ("s0->l2", 0.4)], probability=0.6)
+    found = settled(cabling, [location(LINK, over[2:], ["l0->s0"], 1.0), (vague, number)], {})
+    assert (set(found) == {LINK}) == taken
+
+
 def test_a_link_is_no_vaguer_than_another(fabric: Any) -> None:
     cabling, over, _ = fabric
     other = replace(LINK, id="l1--s0")
