@@ -35,23 +35,22 @@ from sdfstream.detect.presence import Presence
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.recent import LocationCache, RecentFaults, came_back
 from sdfstream.detect.root import packet_sizes, transports
-from sdfstream.detect.root.carriers import SEPARATE_NS, Carriers
+from sdfstream.detect.root.carriers import Carriers
 from sdfstream.detect.root.packet_sizes import large_silent, too_large
+from sdfstream.detect.root.settling import Settling
 from sdfstream.detect.root.stale_hosts import StaleHosts
 from sdfstream.detect.root.transports import silent_transports
 from sdfstream.detect.sessions import Sessions
 from sdfstream.detect.switches.carriers import SwitchCarriers
 from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Evidence, Severity, Subject
-from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, TICK_NS
+from sdfstream.records.units import ABSENT_NS, NS_PER_S, TICK_NS
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _TRIALS = 8.0
 """A silent path counts as so many failed trials, a healthy one as so many passed: it is all or nothing here."""
-_SETTLE_NS, _ENOUGH = 50 * NS_PER_MS, 2
-"""Blame stands for at least this long, and rests on so many paths, before it is reported."""
 _WEAK_TRIALS = 1.0
 """What a silent path counts whose agents have reported nothing since: it may help to choose among suspects, no more."""
 _PORT_AGE_NS = 5 * NS_PER_S
@@ -103,6 +102,7 @@ class SilenceDetector:
     ) -> None:
         self.config, self.sessions, self.presence = config, sessions, presence
         self.liveness, self.cabling, self.recent, self.switch_carriers = liveness, cabling, recent, switch_carriers
+        self.settling = Settling(config, presence, cabling)
         self._stale_hosts = StaleHosts(config, sessions, presence)
         self.carriers = Carriers(config, sessions, presence, liveness, cabling)
         self.blamed: frozenset[str] = frozenset()
@@ -344,24 +344,12 @@ class SilenceDetector:
             suspects=tuple(found.suspects),
             symptoms=symptoms,
             plane=self._plane(found.slots),
-            confirm_ns=NS_PER_S if kind == "path-down" else self._settle_ns(found, seen),
+            confirm_ns=NS_PER_S if kind == "path-down" else self.settling.time_ns(found, seen),
             hold_ns=2 * int(self.config.hold_s * NS_PER_S),
             detail=f"silent {where}" + ("" if found.direction_known else " (direction not told apart)"),
             directions=tuple(found.directions),
             direction_known=found.direction_known,
         )
-
-    def _settle_ns(self, found: Location, seen: Sightings) -> int:
-        """How long blame must stand: by the slowest tenth of the fast paths that it rests on, if there are enough.
-
-        A switch of which one cable explains all waits for what tells them apart: slower paths over its other cables.
-        """
-        if found.subject.type == "switch" and self.cabling.over_one_cable(found.subject.id, found.slots):
-            return self.config.settle_ns + SEPARATE_NS
-        fast = np.sort(seen.limit_ns[found.slots])[: max(_ENOUGH, found.slots.size // 10)]
-        if fast.size < _ENOUGH:
-            return self.config.settle_ns
-        return min(self.config.settle_ns, max(_SETTLE_NS, int(fast[-1]) // 4))
 
     def _plane(self, slots: Ints) -> str | None:
         src = self.sessions.table["src"]
