@@ -13,7 +13,7 @@ _LEAST_SETTLE_NS, _MOST_SETTLE_NS = 50_000_000, 300_000_000
 class DetectConfig:
     """Thresholds of all detectors. Times are in the unit of the name."""
 
-    liveness_ms: int = 1000
+    liveness_ms: int = 600
     """A path without an answer for this long (or 3 probe intervals, if longer) is silent where its agent says nothing:
     by rows alone. Agents go by their own `liveness_ms`, and say by which; it need not be the same."""
     settle_ms: int | None = None
