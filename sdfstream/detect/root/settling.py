@@ -3,6 +3,8 @@
 The paths of one fault fall silent within one probe interval of each other, and each agent says so after its own limit
 (`SessionLiveness`); a quarter of that is time for the last of them. Fast paths need not wait for slow ones. Detect's
 own limit plays no part in it: agents may be set to others, and be of several releases.
+
+While more than one element explains what fast paths show, blame waits for agents' rows of what else passed meanwhile.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import numpy as np
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.liveness import Sightings
+from sdfstream.detect.liveness import SLACK_NS, Sightings
 from sdfstream.detect.localise import Location
 from sdfstream.detect.presence import Presence
 from sdfstream.records.units import NS_PER_MS
@@ -20,6 +22,8 @@ SEPARATE_NS = 500 * NS_PER_MS
 """How long a switch's silence waits for what tells it from one of its cables."""
 _ENOUGH = 2
 """Fast paths are enough for blame if they are so many."""
+_SURE = 0.9
+"""Blame as likely as this waits for no more evidence."""
 
 
 class Settling:
@@ -38,7 +42,8 @@ class Settling:
             return self.config.settle_ns(self.longest_ns()) + SEPARATE_NS
         limits_ns = np.sort(seen.limit_ns[found.slots])
         fast_ns = limits_ns[: max(_ENOUGH, found.slots.size // 10)]
-        return self.config.settle_ns(int(fast_ns[-1] if fast_ns.size >= _ENOUGH else limits_ns[-1]))
+        time_ns = self.config.settle_ns(int(fast_ns[-1] if fast_ns.size >= _ENOUGH else limits_ns[-1]))
+        return time_ns if found.probability >= _SURE or self.config.settle_ms is not None else max(time_ns, SLACK_NS)
 
     def longest_ns(self) -> int:
         """The longest limit that any agent goes by."""

@@ -31,13 +31,15 @@ class OneCable:
         return True
 
 
-def settle_ms(*limits_ms: int, config: DetectConfig | None = None) -> float:
+def settle_ms(*limits_ms: int, config: DetectConfig | None = None, probability: float = 1.0) -> float:
     settling = Settling(config or DetectConfig(), Presence(Sessions(9)), cast("Cabling", None))
-    found = Location(Subject("nic", "a/0"), ["a/0->l"], True, 1.0, np.arange(len(limits_ms)), [], 1.0)
+    found = Location(Subject("nic", "a/0"), ["a/0->l"], True, 1.0, np.arange(len(limits_ms)), [], probability)
     return settling.time_ns(found, cast("Sightings", Silent(*limits_ms))) / MS
 
 
-@pytest.mark.parametrize(("limit_ms", "time_ms"), [(600, 150), (1000, 250), (5000, 300), (150, 50)])
+@pytest.mark.parametrize(
+    ("limit_ms", "time_ms"), [(600, 150), (1000, 250), (5000, 300), (150, 50), (100, 50), (50, 25)]
+)
 def test_blame_waits_a_quarter_of_the_silent_paths_limit_within_bounds(limit_ms: int, time_ms: int) -> None:
     for own_ms in (50, 600, 1000, 10_000):
         assert settle_ms(limit_ms, limit_ms, config=DetectConfig(liveness_ms=own_ms)) == time_ms
@@ -49,8 +51,14 @@ def test_fast_paths_do_not_wait_for_slow_ones_if_they_are_enough() -> None:
     assert settle_ms(400) == 100
 
 
+def test_blame_that_may_be_anothers_waits_for_rows_of_what_else_passed() -> None:
+    assert settle_ms(50, 50, probability=0.75) == 150
+    assert settle_ms(1000, 1000, probability=0.75) == 250
+
+
 def test_a_time_that_is_set_is_kept() -> None:
-    assert settle_ms(600, 600, config=DetectConfig(settle_ms=70)) == 70
+    for probability in (0.75, 1.0):
+        assert settle_ms(600, 600, config=DetectConfig(settle_ms=70), probability=probability) == 70
 
 
 @pytest.mark.parametrize(("said_ms", "longest_ms"), [([600, 600], 600), ([600, 2000], 2000), ([600, None], 1000)])
