@@ -231,7 +231,10 @@ class HostAgent:
             return []
         self._heartbeat.published(now_ns, complete=complete, changed=bool(changes))
         seen_at_ns = self.clock.at(system_ns)
-        data = event_data(self.name, self._boot_id, seen_at_ns, changes, complete=complete, troubles=self.troubles)
+        data = event_data(
+            self.name, self._boot_id, seen_at_ns, changes,
+            complete=complete, liveness_ms=self.config.liveness_ms, troubles=self.troubles,
+        )  # fmt: skip
         return [self.event(LIVENESS.name, LIVENESS.name, self.name, data)]
 
     def step_traces(self, now_ns: int) -> list[Output]:

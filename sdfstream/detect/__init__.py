@@ -10,7 +10,8 @@ detectors                `liveness` and `silence`, `flap`, `runs`, `gray/` and `
                          `congestion`, `queues.bursts` (gone at once), `marks`, `ports`, `clocks`, `miscabled`,
                          `compare/` (clock steps, in band against probes), `inband` and `slow_pairs`; `health` of NIC
                          sides
-what is a symptom        `root/`: pause storms, carriers lost with their leaf, what is put under which root
+what is a symptom        `root/`: pause storms, carriers lost with their leaf, how long silence is given until it is
+                         told what of, what is put under which root
 which element            `problem` (paths as trials), `localise` (the element that explains them), `recent` (cache, and
                          faults whose aftermath is no news)
 findings out             `evaluation` (detectors asked in order, each at an `instant`), `detections`, `ledger`;

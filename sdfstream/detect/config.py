@@ -6,17 +6,20 @@ from dataclasses import dataclass
 
 from sdfstream.errors import ConfigError
 
+_SETTLE_NS, _MOST_SETTLE_NS = 50_000_000, 300_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class DetectConfig:
     """Thresholds of all detectors. Times are in the unit of the name."""
 
-    liveness_ms: int = 1000
-    """A path without an answer for this long (or 3 probe intervals, if longer) is silent. Keep it equal to the agents'
-    `liveness_ms`: smaller than theirs changes nothing, larger delays what follows from rows alone."""
+    liveness_ms: int = 600
+    """A path without an answer for this long (or 3 probe intervals, if longer) is silent where its agent says nothing:
+    by rows alone. Agents go by their own `liveness_ms`, and say by which; it need not be the same."""
     settle_ms: int | None = None
     """How long evidence is gathered after the first path fell silent, before blame is laid: the paths of one fault
-    fall silent within one probe interval of each other. None: a quarter of `liveness_ms`, within 50..300 ms."""
+    fall silent within one probe interval of each other. None: a quarter of the limit that the silent paths' agents go
+    by, within 50..300 ms; half of it where that is less: probes that show silence so soon are that much closer."""
     agent_stale_s: float = 3.0
     """An agent that published nothing for this long is stale; what it watches is unknown."""
     startup_grace_s: float = 10.0
@@ -97,8 +100,8 @@ class DetectConfig:
         """`liveness_ms` in ns."""
         return self.liveness_ms * 1_000_000
 
-    @property
-    def settle_ns(self) -> int:
-        """`settle_ms`, or its default, in ns."""
-        settle = min(300, max(50, self.liveness_ms // 4)) if self.settle_ms is None else self.settle_ms
-        return settle * 1_000_000
+    def settle_ns(self, limit_ns: int) -> int:
+        """How long blame must stand for paths that are silent by this limit: `settle_ms`, or its default, in ns."""
+        if self.settle_ms is not None:
+            return self.settle_ms * 1_000_000
+        return min(max(limit_ns // 4, min(limit_ns // 2, _SETTLE_NS)), _MOST_SETTLE_NS)

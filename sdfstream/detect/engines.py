@@ -70,7 +70,7 @@ class Engines:
         self.liveness = SessionLiveness(self.config, self.sessions, self.presence, self.counters)
         self.bustime = BusTime()
         self.recent = RecentFaults(self.cabling)
-        self.switch_carriers = SwitchCarriers(self.config, self.cabling)
+        self.switch_carriers = SwitchCarriers(self.config, self.cabling, self.presence)
         self.switch_errors = SwitchPortErrors(self.config, self.cabling)
         self.silence = SilenceDetector(
             self.config, self.sessions, self.presence, self.liveness, self.cabling, self.recent, self.switch_carriers

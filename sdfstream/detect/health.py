@@ -16,6 +16,7 @@ import numpy.typing as npt
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.presence import Presence
+from sdfstream.detect.root.settling import Settling
 from sdfstream.detect.sessions import Sessions
 from sdfstream.detect.silence import Silence
 from sdfstream.numeric.table import Table
@@ -35,6 +36,7 @@ class Health:
 
     def __init__(self, config: DetectConfig, sessions: Sessions, presence: Presence, cabling: Cabling) -> None:
         self.config, self.sessions, self.presence, self.cabling = config, sessions, presence, cabling
+        self.settling = Settling(config, presence, cabling)
         two = np.full(2, ABSENT_NS)
         self.table = Table({"state": np.full(2, -1, np.int8), "since_ns": two, "blamed_ns": two, "first_ns": two})
         self._said = 0
@@ -81,7 +83,7 @@ class Health:
         """Sides to which silence has been laid for the settling time, and since when they are silent."""
         nics = len(self.sessions.nics)
         blamed = np.zeros((nics, 2), np.bool_)
-        since_ns = np.full((nics, 2), now_ns)
+        since_ns, settle_ns = np.full((nics, 2), now_ns), np.zeros((nics, 2), np.int64)
         for found in verdict.locations:
             if found.probability < 0.5:
                 continue
@@ -92,8 +94,9 @@ class Health:
                     if element >= 0 and self.cabling.direction(element) in found.directions:
                         blamed[nic, column] = True
                         since_ns[nic, column] = verdict.sightings.since_ns[found.slots].min()
+                        settle_ns[nic, column] = self.settling.time_ns(found, verdict.sightings)
         first = self._first_blamed(blamed, now_ns)
-        return blamed & (now_ns - first >= self.config.settle_ns), since_ns
+        return blamed & (now_ns - first >= settle_ns), since_ns
 
     def _first_blamed(self, blamed: npt.NDArray[np.bool_], now_ns: int) -> Ints:
         """Start of the unbroken blame of every side."""

@@ -25,7 +25,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import Detection, remedy, revived
@@ -44,6 +44,8 @@ _OUTAGES = frozenset({"nic-down", "link-down", "path-down"})
 _RETURNS_NS = 60 * NS_PER_S
 """What was away for longer has not come back: it is another outage."""
 _MOST = 2000
+NEVER_NS: Final = 1 << 62
+"""An instant that no bus time reaches."""
 
 Key = tuple[str, str, str]
 
@@ -142,6 +144,15 @@ class Ledger:
     def published(self, source: str) -> list[Detection]:
         """Everything of detector `source` that is open."""
         return [entry.detection for entry in self._entries.values() if entry.source == source and entry.said]
+
+    def due_ns(self, source: str, now_ns: int) -> int:
+        """When, after `now_ns`, a pending detection of `source` will have been shown for its `confirm_ns`, if it lasts.
+
+        `NEVER_NS`: none is pending.
+        """
+        pending = (entry for entry in self._entries.values() if entry.source == source and not entry.said)
+        times_ns = (entry.first_ns + entry.detection.confirm_ns for entry in pending)
+        return min((at_ns for at_ns in times_ns if at_ns > now_ns), default=NEVER_NS)
 
     def standing(self, but: str) -> list[Detection]:
         """Everything pending or open of detectors other than `but`."""

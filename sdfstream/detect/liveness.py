@@ -6,6 +6,9 @@ alive is a broken reverse direction, both silent a broken forward one. Statement
 heartbeats are fresh; without them the rows decide: at least three time-outs after the last answer, and no answer for
 the limit.
 
+An agent goes by a limit of its own, which its statements name (`Presence.limits_ns`): what an *alive* path proves ends
+that long before the last report, and what a silent one shows is as old. `DetectConfig.liveness_ms` is for rows alone.
+
 Instants are bus time: what agents' clocks say is dated back to when it was seen, however late it came (`bustime`).
 """
 
@@ -19,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.config import DetectConfig
-from sdfstream.detect.presence import Presence
+from sdfstream.detect.presence import UNSAID_LIMIT_NS, Presence
 from sdfstream.detect.sessions import Sessions, session_key
 from sdfstream.errors import FormatError
 from sdfstream.numeric.table import Table
@@ -52,7 +55,7 @@ class Sightings:
     since_ns: Ints
     """Last sign of a working round trip of the silent ones, bus time."""
     limit_ns: Ints
-    """After how long without an answer each was called silent: of fast probes less than `DetectConfig.liveness_ms`."""
+    """After how long without an answer each was called silent: its agent's limit, less of fast probes; or detect's."""
     slack_ns: Ints
     """How far beyond `since_ns` its fault may lie: two intervals of fast probes, `SLACK_NS`, or one of slow ones."""
     good_round_ns: Ints
@@ -239,8 +242,10 @@ class SessionLiveness:
         sender, reflector = speaks[host[table["src"]]], speaks[host[table["dst"]]]
         stated = sender & (t["snd_state"] != NONE)
         limit_ns = np.maximum(self.config.liveness_ns, 3 * t["interval_ns"])
+        limits_ns = np.append(self.presence.limits_ns(self.config.liveness_ns), UNSAID_LIMIT_NS)
+        sender_ns = np.maximum(limits_ns[host[table["src"]]], 3 * t["interval_ns"])
         own_ns = np.where(
-            stated & (t["snd_state"] == SILENT), np.clip(t["snd_age_ns"], 3 * t["interval_ns"], limit_ns), limit_ns
+            stated & (t["snd_state"] == SILENT), np.clip(t["snd_age_ns"], 3 * t["interval_ns"], sender_ns), limit_ns
         )
         reached_ns = self.presence.reached_ns(now_ns)
         begun = t["ever"] | (now_ns - t["first_ns"] >= int(self.config.startup_grace_s * NS_PER_S))
@@ -256,12 +261,11 @@ class SessionLiveness:
 
         until = np.append(self.presence.hosts["reported_ns"], ABSENT_NS)
         alive, arrives = stated & (t["snd_state"] == ALIVE), reflector & (t["rfl_state"] == ALIVE)
-        proven_ns = until[host[table["src"]]] - limit_ns - SLACK_NS
+        proven_ns = until[host[table["src"]]] - sender_ns - SLACK_NS
         good_round_ns = np.where(alive, np.maximum(t["ok_seen_ns"], proven_ns), t["ok_seen_ns"])
         # a reflector goes by the interval it has seen, and by a long one until it has seen any (0)
         seen_ns = np.where(t["rfl_interval_ns"] > 0, t["rfl_interval_ns"], NS_PER_S)
-        limit_ns = np.maximum(self.config.liveness_ns, 3 * seen_ns)
-        proven_ns = until[host[table["dst"]]] - limit_ns - SLACK_NS
+        proven_ns = until[host[table["dst"]]] - np.maximum(limits_ns[host[table["dst"]]], 3 * seen_ns) - SLACK_NS
         good_fwd_ns = np.where(arrives, np.maximum(good_round_ns, proven_ns), good_round_ns)
         return Sightings(
             silent=silent,

@@ -39,6 +39,10 @@ _COARSE_NS = 500 * NS_PER_MS
 _STANDS_TIMES = 3
 """A watermark that stands for so many times the limit of staleness: no agent publishes, or nothing gets through."""
 _LATE_MEMORY_NS, _MOST_LATE_NS = 60 * NS_PER_S, 30 * NS_PER_S
+UNSAID_LIMIT_NS = NS_PER_S
+"""By what limit agents of releases judged that did not say so, unless told otherwise."""
+_LEAST_LIMIT_NS, _MOST_LIMIT_NS = 50 * NS_PER_MS, 3_600 * NS_PER_S
+"""What an agent lets itself be set to; what says another limit says none."""
 PORT_STATES = ("unknown", "up", "down", "disabled", "absent")
 
 
@@ -52,6 +56,7 @@ class Presence:
                 "received_at_ns": np.int64(ABSENT_NS),
                 "progress_ns": np.int64(0),
                 "liveness_said_ns": np.int64(ABSENT_NS),
+                "limit_ns": np.int64(0),
                 "reported_ns": np.int64(ABSENT_NS),
                 "gap_ns": np.int64(0),
                 "late_ns": np.int64(0),
@@ -65,9 +70,10 @@ class Presence:
             }
         )
         """Per host: last message, bus time, and the watermark's progress then; when it made its last liveness
-        statement, and up to when it has reported (`bustime`); usual gap between messages; how late its news came at
-        worst lately, and when; when it was last late; when it last was unheard for long, or may have been asleep; time
-        awake so far, and that at each of the last boundaries (a ring); whether it was stale when last asked."""
+        statement, and the limit that this says it judges by (0: none); up to when it has reported (`bustime`); usual
+        gap between messages; how late its news came at worst lately, and when; when it was last late; when it last was
+        unheard for long, or may have been asleep; time awake so far, and that at each of the last boundaries (a ring);
+        whether it was stale when last asked."""
         self.watermark = Watermark()
         self.ports = Table({"state": np.uint8(0), "at_ns": np.int64(ABSENT_NS), "since_at_ns": np.int64(ABSENT_NS)})
         """Per NIC: its last port state (index into `PORT_STATES`), when it was read and since when, bus time."""
@@ -124,6 +130,23 @@ class Presence:
         late_ns = at_ns - int(t["reported_ns"][number]) - self.watermark.excused_ns()
         if late_ns > _LATE_NS:
             self._note_late(number, late_ns, at_ns)
+
+    def take_limit(self, host: str, limit_ns: object) -> None:
+        """An agent's liveness statement said by which limit it calls a path silent; what is none: it did not."""
+        number = self.sessions.hosts.find(host)
+        if number >= 0:
+            said = isinstance(limit_ns, int) and _LEAST_LIMIT_NS <= limit_ns <= _MOST_LIMIT_NS
+            self.hosts["limit_ns"][number] = limit_ns if said else 0
+
+    def limits_ns(self, expected_ns: int) -> Ints:
+        """(hosts,) after how long without an answer each agent calls an ordinary path silent, or three intervals.
+
+        One that does not say goes by `expected_ns`, or by `UNSAID_LIMIT_NS` if that is longer: a limit taken too short
+        would let a path that nobody has missed yet prove that what it crosses works.
+        """
+        said_ns = self.hosts["limit_ns"]
+        result: Ints = np.where(said_ns > 0, said_ns, max(expected_ns, UNSAID_LIMIT_NS))
+        return result
 
     def _note_late(self, number: int, late_ns: int, at_ns: int) -> None:
         t = self.hosts

@@ -35,8 +35,9 @@ from sdfstream.detect.presence import Presence
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.recent import LocationCache, RecentFaults, came_back
 from sdfstream.detect.root import packet_sizes, transports
-from sdfstream.detect.root.carriers import SEPARATE_NS, Carriers
+from sdfstream.detect.root.carriers import Carriers
 from sdfstream.detect.root.packet_sizes import large_silent, too_large
+from sdfstream.detect.root.settling import Settling
 from sdfstream.detect.root.stale_hosts import StaleHosts
 from sdfstream.detect.root.transports import silent_transports
 from sdfstream.detect.sessions import Sessions
@@ -50,10 +51,11 @@ Bools = npt.NDArray[np.bool_]
 
 _TRIALS = 8.0
 """A silent path counts as so many failed trials, a healthy one as so many passed: it is all or nothing here."""
-_SETTLE_NS, _ENOUGH = 50 * NS_PER_MS, 2
-"""Blame stands for at least this long, and rests on so many paths, before it is reported."""
 _WEAK_TRIALS = 1.0
 """What a silent path counts whose agents have reported nothing since: it may help to choose among suspects, no more."""
+_YOUNG_NS = 200 * NS_PER_MS
+"""Of silence younger than this what was blamed a moment ago has no favour: it was blamed before agents had flushed what
+tells it from others."""
 _PORT_AGE_NS = 5 * NS_PER_S
 _BACK_NS = 2 * NS_PER_S
 """What an absent NIC leaves behind takes so long at most: its peers' time-outs, and what they said meanwhile."""
@@ -103,6 +105,7 @@ class SilenceDetector:
     ) -> None:
         self.config, self.sessions, self.presence = config, sessions, presence
         self.liveness, self.cabling, self.recent, self.switch_carriers = liveness, cabling, recent, switch_carriers
+        self.settling = Settling(config, presence, cabling)
         self._stale_hosts = StaleHosts(config, sessions, presence)
         self.carriers = Carriers(config, sessions, presence, liveness, cabling)
         self.blamed: frozenset[str] = frozenset()
@@ -273,7 +276,10 @@ class SilenceDetector:
             observed.append(Observations.of(slots, direction, 0.0, _TRIALS, last_ns[slots]))
         before, self._sick = self._sick, np.flatnonzero(bad | weak)
         is_new = not np.isin(self._sick, before).all()
-        locations = self.cache.recall(Observations.join(observed), now_ns, partial(self._blame, not is_new))
+        youth = int((now_ns - seen.since_ns[self._sick]).max()) < _YOUNG_NS
+        incumbents = frozenset[str]() if youth else self.blamed
+        blame = partial(self._blame, not is_new, incumbents)
+        locations = self.cache.recall(Observations.join(observed), now_ns, blame)
         self._heed_moves(
             [x for x in locations if bad[x.slots].any() and not x.alive], good, arrives & ~bad, seen, now_ns
         )
@@ -299,10 +305,10 @@ class SilenceDetector:
                 for router in routers:
                     cabling.note_moves(router, int(seen.since_ns[found.slots].max()) + 1)
 
-    def _blame(self, nothing_new: bool, seen: Observations) -> list[Location]:
+    def _blame(self, nothing_new: bool, incumbents: frozenset[str], seen: Observations) -> list[Location]:
         located = locate(
             self.cabling, seen, noise=1e-3, least_share=0.99, kind="silence",
-            incumbents=self.blamed, nothing_new=nothing_new,
+            incumbents=incumbents, nothing_new=nothing_new,
         )  # fmt: skip
         return with_black_holes(self.cabling, seen, located)
 
@@ -344,24 +350,12 @@ class SilenceDetector:
             suspects=tuple(found.suspects),
             symptoms=symptoms,
             plane=self._plane(found.slots),
-            confirm_ns=NS_PER_S if kind == "path-down" else self._settle_ns(found, seen),
+            confirm_ns=NS_PER_S if kind == "path-down" else self.settling.time_ns(found, seen),
             hold_ns=2 * int(self.config.hold_s * NS_PER_S),
             detail=f"silent {where}" + ("" if found.direction_known else " (direction not told apart)"),
             directions=tuple(found.directions),
             direction_known=found.direction_known,
         )
-
-    def _settle_ns(self, found: Location, seen: Sightings) -> int:
-        """How long blame must stand: by the slowest tenth of the fast paths that it rests on, if there are enough.
-
-        A switch of which one cable explains all waits for what tells them apart: slower paths over its other cables.
-        """
-        if found.subject.type == "switch" and self.cabling.over_one_cable(found.subject.id, found.slots):
-            return self.config.settle_ns + SEPARATE_NS
-        fast = np.sort(seen.limit_ns[found.slots])[: max(_ENOUGH, found.slots.size // 10)]
-        if fast.size < _ENOUGH:
-            return self.config.settle_ns
-        return min(self.config.settle_ns, max(_SETTLE_NS, int(fast[-1]) // 4))
 
     def _plane(self, slots: Ints) -> str | None:
         src = self.sessions.table["src"]

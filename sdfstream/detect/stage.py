@@ -1,8 +1,8 @@
 """The detect stage: messages in, findings and NIC states out. `evaluation` has the order in which engines are asked.
 
-Inside a call the stage walks the stream itself: every 100 ms boundary of bus time up to a message, then the message, or
-all that follow each other in one slice. What it says therefore depends on the stream alone, not on how the driver cut
-it into calls.
+Inside a call the stage walks the stream itself: every 100 ms boundary of bus time up to a message, and every instant
+between at which silence is due, then the message, or all that follow each other in one slice. What it says therefore
+depends on the stream alone, not on how the driver cut it into calls.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.engines import Engines
 from sdfstream.detect.evaluation import Evaluation
 from sdfstream.detect.intake.dispatch import Dispatch
+from sdfstream.detect.ledger import NEVER_NS
 from sdfstream.errors import FormatError
 from sdfstream.numeric import codec
 from sdfstream.records.message import Message, Output
@@ -52,15 +53,27 @@ class DetectStage:
         """Take `messages` in order, then go on to `now_ns`."""
         out: list[Output] = []
         for run in in_slices(messages):
-            out += self._until(run[0].bus_at_ns)
-            if self._evaluation.pending:
-                out += self._evaluation.news_of_slice(run[0].bus_at_ns)
             if self._dispatch.takes_together(run):
-                self._dispatch.take_together(run)
+                out += self._take_together(run)
                 continue
             for message in run:
-                out += self._take(message)
+                out += self._go_on_to(message) + self._take(message)
         out += self._until(now_ns)
+        return out
+
+    def _go_on_to(self, message: Message) -> list[Output]:
+        out = self._until(message.bus_at_ns)
+        return out + self._evaluation.news_of_slice(message.bus_at_ns) if self._evaluation.pending else out
+
+    def _take_together(self, run: Sequence[Message]) -> list[Output]:
+        """Take messages of one slice as one, or as two where silence is due between them."""
+        out: list[Output] = []
+        while run:
+            out += self._go_on_to(run[0])
+            due_ns = self._evaluation.due_ns
+            before = len(run) if run[-1].bus_at_ns < due_ns else sum(m.bus_at_ns < due_ns for m in run)
+            self._dispatch.take_together(run[:before])
+            run = run[before:]
         return out
 
     def _take(self, message: Message) -> list[Output]:
@@ -84,12 +97,18 @@ class DetectStage:
         if last - self._tick > _MOST_TICKS:
             self.counters.add("ticks-skipped", n=last - 1 - self._tick)
             self._tick = last - 1
+            self._evaluation.due_ns = NEVER_NS
             self._engines.forget(now_ns)
         out: list[Output] = []
-        while self._tick < last:
-            self._tick += 1
-            out += self._evaluation.boundary(self._tick, self._tick * TICK_NS)
-        return out
+        while True:
+            boundary_ns = (self._tick + 1) * TICK_NS
+            if self._evaluation.due_ns < boundary_ns and self._evaluation.due_ns <= now_ns:
+                out += self._evaluation.due()
+            elif boundary_ns <= now_ns:
+                self._tick += 1
+                out += self._evaluation.boundary(self._tick, boundary_ns)
+            else:
+                return out
 
     def snapshot(self) -> bytes:
         """The whole state, deterministic bytes."""
@@ -98,6 +117,7 @@ class DetectStage:
             "tick": self._tick,
             "assessed": self._evaluation.assessed_ns,
             "pending": self._evaluation.pending,
+            "due": self._evaluation.due_ns,
             "liveness": self._engines.liveness.table.snapshot(),
             "counters": counters,
         }
@@ -116,5 +136,6 @@ class DetectStage:
         rest = saved["rest"]
         self._tick = int(rest["tick"])
         self._evaluation.assessed_ns, self._evaluation.pending = int(rest["assessed"]), bool(rest["pending"])
+        self._evaluation.due_ns = int(rest.get("due", NEVER_NS))  # a release before evaluated at boundaries alone
         self._engines.liveness.table.restore(rest["liveness"])
         self.counters.values = {(what, reason): int(n) for what, reason, n in rest["counters"]}

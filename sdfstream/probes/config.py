@@ -92,7 +92,7 @@ class AgentConfig:
     """One batch per host and flush. It stands twice in how old a delay is when it is shown (its rows wait for the
     flush, and their window for the last of them); each batch costs the pipeline about a millisecond, whatever its size:
     where thousands of agents probe slowly, 100 spares half of that."""
-    liveness_ms: int = 1000
+    liveness_ms: int = 600
     """A path without an answer for this long (or 3 probe intervals, whichever is longer) is silent; down to 50."""
     port_interval_ms: int = 1000
     trace_interval_s: float = 60.0

@@ -98,6 +98,10 @@ LIVENESS_SHAPE: Final = record(
         "boot_id": ident("the agent's run"),
         "seen_at_ns": instant("that host's clock"),
         "complete": {"type": "boolean", "description": "true: `changes` lists every path"},
+        "limit_ns": duration(
+            "the agent calls a path silent after so long, or three intervals if that is longer; one of a job's watch "
+            "sessions sooner. Absent: an agent of a release that did not say"
+        ),
         "changes": array(
             record(
                 "one path as one end sees it",
@@ -135,7 +139,7 @@ LIVENESS_SHAPE: Final = record(
             "none: absent",
         ),
     },
-    optional=("troubles",),
+    optional=("troubles", "limit_ns"),
 )
 
 NIC_SHAPE: Final = record(

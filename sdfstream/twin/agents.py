@@ -199,6 +199,7 @@ class Agents:
             "boot_id": "twin",
             "seen_at_ns": self.clocks.shown(host, at_ns, self.start_ns),
             "complete": complete,
+            "limit_ns": self.sessions.spec.liveness_ms * NS_PER_MS,
             "changes": changes,
         }
         event = Event(LIVENESS.name, name, f"{name}-{at_ns}", self.start_ns + at_ns, data)

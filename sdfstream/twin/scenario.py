@@ -41,7 +41,7 @@ class ProbeSpec:
     """Source ports of a session."""
     hz: float = 10.0
     dscp: int = 0
-    liveness_ms: int = 1000
+    liveness_ms: int = 600
     flush_ms: int = 100
     """An agent publishes its rows so often."""
     loss: float = 2e-4

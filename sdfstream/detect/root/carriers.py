@@ -14,15 +14,13 @@ from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import Detection
 from sdfstream.detect.liveness import SLACK_NS, SessionLiveness, Sightings
 from sdfstream.detect.presence import Presence
+from sdfstream.detect.root.settling import SEPARATE_NS
 from sdfstream.detect.sessions import Sessions
 from sdfstream.records.finding import Evidence, Subject
-from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
+from sdfstream.records.units import ABSENT_NS, NS_PER_S
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-
-SEPARATE_NS = 500 * NS_PER_MS
-"""How long a switch's silence waits for what tells it from one of its cables."""
 
 
 class Carriers:
@@ -66,9 +64,11 @@ class Carriers:
         ports = self.presence.ports
         others = [n for n in self._beside(nic) if passed[n] != ABSENT_NS]
         works = any(passed[n] > ports["since_at_ns"][nic] + 2 * SLACK_NS for n in others)
-        confirm_ns = self.config.liveness_ns // 2
+        limits_ns = self.presence.limits_ns(self.config.liveness_ns)[self.sessions.nic_host[[nic, *others]]]
+        confirm_ns = int(limits_ns[0]) // 2
         if others and not works:
-            confirm_ns = self.config.liveness_ns + self.config.settle_ns + SEPARATE_NS
+            limit_ns = int(limits_ns.max())
+            confirm_ns = limit_ns + self.config.settle_ns(limit_ns) + SEPARATE_NS
         disabled = ports["state"][nic] == 3
         sides = (self.cabling.side(name, "tx"), self.cabling.side(name, "rx"))
         return Detection(

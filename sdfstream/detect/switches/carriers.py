@@ -20,7 +20,8 @@ import pyarrow as pa
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import Detection
-from sdfstream.detect.root.carriers import SEPARATE_NS
+from sdfstream.detect.presence import Presence
+from sdfstream.detect.root.settling import SEPARATE_NS, Settling
 from sdfstream.detect.switches.cables import cable_of
 from sdfstream.records import columns
 from sdfstream.records.fabric import host_of
@@ -45,8 +46,9 @@ class _PortCarrier:
 class SwitchCarriers:
     """States of switches' ports, by port id."""
 
-    def __init__(self, config: DetectConfig, cabling: Cabling) -> None:
+    def __init__(self, config: DetectConfig, cabling: Cabling, presence: Presence) -> None:
         self.config, self.cabling = config, cabling
+        self._settling = Settling(config, presence, cabling)
         self._states: dict[str, _PortCarrier] = {}
         self._fallen: dict[str, None] = {}
         """Ports that are down after they were up."""
@@ -117,7 +119,8 @@ class SwitchCarriers:
     @property
     def _later_ns(self) -> int:
         """Probes have shown by then what is wrong and what that is a symptom of, and agents that theirs is silent."""
-        probes_ns = self.config.liveness_ns + self.config.settle_ns + SEPARATE_NS
+        limit_ns = self._settling.longest_ns()
+        probes_ns = limit_ns + self.config.settle_ns(limit_ns) + SEPARATE_NS
         return max(probes_ns, int(self.config.agent_stale_s * NS_PER_S)) + NS_PER_S
 
     def snapshot(self) -> dict[str, Any]:

@@ -257,14 +257,20 @@ def event_data(
     changes: Sequence[Mapping[str, Any]],
     *,
     complete: bool,
+    liveness_ms: int,
     troubles: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The `data` object of one ``sdf.raw.liveness.v1`` event; `seen_at_ns` on the host's (virtual) clock."""
+    """The `data` object of one ``sdf.raw.liveness.v1`` event; `seen_at_ns` on the host's (virtual) clock.
+
+    `liveness_ms` is the agent's setting: a reader that does not know it takes a path that was not missed yet for one
+    that works.
+    """
     data = {
         "host": host,
         "boot_id": boot_id,
         "seen_at_ns": seen_at_ns,
         "complete": complete,
+        "limit_ns": liveness_ms * NS_PER_MS,
         "changes": [dict(c) for c in changes],
     }
     return data | {"troubles": [dict(t) for t in troubles]} if troubles else data

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import Detection
-from sdfstream.detect.ledger import Ledger
+from sdfstream.detect.ledger import NEVER_NS, Ledger
 from sdfstream.records.finding import Evidence, Subject
 from sdfstream.stats import Counters
 
@@ -65,6 +65,19 @@ def test_the_subject_has_the_one_direction_that_is_at_fault(
     assert found[0][1]["subject"].get("direction") == said
     switch = replace(DETECTION, subject=Subject("switch", "l1"), directions=directions, direction_known=known)
     assert "direction" not in life(make(), [True] * 5, switch)[0][1]["subject"]
+
+
+def test_it_knows_when_what_is_pending_will_have_lasted() -> None:
+    ledger = make()
+    assert ledger.due_ns("silence", T0) == NEVER_NS
+    later = replace(DETECTION, subject=Subject("link", "l2--s2"), confirm_ns=DETECTION.confirm_ns + S)
+    ledger.take("silence", [DETECTION, later], T0)
+    first_ns = T0 + DETECTION.confirm_ns
+    assert ledger.due_ns("silence", T0) == first_ns
+    assert ledger.due_ns("silence", first_ns) == first_ns + S, "an instant that has passed is not due again"
+    assert ledger.due_ns("loss", T0) == NEVER_NS
+    ledger.take("silence", [DETECTION, later], first_ns)
+    assert ledger.due_ns("silence", T0) == first_ns + S, "what is reported waits for nothing"
 
 
 def test_what_does_not_last_is_never_said_and_a_short_gap_does_not_resolve() -> None:

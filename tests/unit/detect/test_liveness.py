@@ -41,8 +41,9 @@ class World:
             self.row(ok, from_s + i * 0.05)
 
     def says(
-        self, role: str, state: str, at_s: float, age_s: float = 0.0, clock_s: float = -7200.0, **more: object
-    ) -> None:
+        self, role: str, state: str, at_s: float, age_s: float = 0.0, clock_s: float = -7200.0,
+        limit_ns: object = None, **more: object,
+    ) -> None:  # fmt: skip
         at = T0 + round(at_s * S)
         seen = at + round(clock_s * S)
         host = "a" if role == "sender" else "b"
@@ -58,6 +59,7 @@ class World:
         }
         change |= {"since_at_ns": seen - round(age_s * S), "interval_ns": 50 * MS, "missed": 0} | more
         self.presence.take_report(host, at, at, liveness=True)
+        self.presence.take_limit(host, limit_ns)
         self.live.take_statement({"host": host, "seen_at_ns": seen, "changes": [change]}, at, at)
 
     def look(self, at_s: float):
@@ -68,7 +70,7 @@ class World:
 
 
 def test_rows_alone_silence_a_path_after_the_limit_and_not_before() -> None:
-    w = World()
+    w = World(liveness_ms=1000)
     w.rows(True, 0, 2)
     w.rows(False, 2.3, 3.5)
     assert not w.silent(2.9)
@@ -154,6 +156,34 @@ def test_a_reflector_that_believes_in_a_long_interval_proves_little() -> None:
     for interval_ns in (0, 1 * S):  # 0: it has not seen two probes yet
         w.says("reflector", "alive", 5, interval_ns=interval_ns)
         assert w.look(5.5).good_fwd_ns[0] == T0 + 5 * S - 3 * S - SLACK_NS
+
+
+@pytest.mark.parametrize(
+    ("said", "goes_by_s"),
+    [(300 * MS, 0.3), (2 * S, 2), (None, 1), (0, 1), (-S, 1), (2**63, 1), ("600", 1), (True, 1)],
+)
+def test_what_lives_proves_nothing_of_its_agents_own_limit(said: object, goes_by_s: float) -> None:
+    """An agent that says none, or one that no agent can be set to, may go by a second, as those of former releases."""
+    w = World()
+    w.says("sender", "silent", 5, age_s=1)
+    w.says("reflector", "alive", 5, limit_ns=said)
+    assert w.look(5.5).good_fwd_ns[0] == T0 + 5 * S - round(goes_by_s * S) - SLACK_NS
+    w.says("sender", "alive", 6, limit_ns=said)
+    assert w.look(6.5).good_round_ns[0] == T0 + 6 * S - round(goes_by_s * S) - SLACK_NS
+
+
+def test_an_agent_that_no_longer_says_its_limit_is_one_of_a_former_release() -> None:
+    w = World()
+    w.says("sender", "alive", 5, limit_ns=300 * MS)
+    w.says("sender", "alive", 6)
+    assert w.look(6.5).good_round_ns[0] == T0 + 5 * S - SLACK_NS
+
+
+@pytest.mark.parametrize(("said", "age_s", "limit_s"), [(S, 1.02, 1), (S, 0.05, 0.15), (2 * S, 2.1, 2), (None, 4, 1)])
+def test_a_silent_path_was_called_so_after_its_agents_limit(said: object, age_s: float, limit_s: float) -> None:
+    w = World()
+    w.says("sender", "silent", 5, age_s=age_s, limit_ns=said)
+    assert w.look(5.1).limit_ns[0] == round(limit_s * S)
 
 
 def test_unknown_is_neither_silent_nor_good() -> None:

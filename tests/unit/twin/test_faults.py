@@ -78,7 +78,7 @@ def test_sessions_of_large_probes_have_a_rate_and_limits_of_their_own() -> None:
     assert len(s) == 6 * 2 * 3
     assert set(s.interval_ns[large].tolist()) == {1_000_000_000}
     assert set(s.limit_ns[large].tolist()) == {3_000_000_000}
-    assert set(s.limit_ns[~large].tolist()) == {1_000_000_000}
+    assert set(s.limit_ns[~large].tolist()) == {600_000_000}
     assert set(s.timeout_ns[~large].tolist()) == {500_000_000}
     paths = np.concatenate([columns.values(m.body, "path") for m in messages if m.topic == PROBE.name])
     assert np.mean(paths == LARGE_PORT) == pytest.approx(1 / 21, rel=0.1)

@@ -213,6 +213,7 @@ def test_detection_within_the_limit_and_a_gap() -> None:
 
 
 def test_event_payload() -> None:
-    assert event_data("ha", "b", 5, [{"state": "alive"}], complete=True) == {
-        "host": "ha", "boot_id": "b", "seen_at_ns": 5, "complete": True, "changes": [{"state": "alive"}],
+    assert event_data("ha", "b", 5, [{"state": "alive"}], complete=True, liveness_ms=600) == {
+        "host": "ha", "boot_id": "b", "seen_at_ns": 5, "complete": True, "limit_ns": 600 * MS,
+        "changes": [{"state": "alive"}],
     }  # fmt: skip

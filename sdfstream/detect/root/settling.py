@@ -1,0 +1,50 @@
+"""How long blame for silence must stand before it is told: by the limits that the silent paths' agents go by.
+
+The paths of one fault fall silent within one probe interval of each other, and each agent says so after its own limit
+(`SessionLiveness`); a quarter of that is time for the last of them. Fast paths need not wait for slow ones. Detect's
+own limit plays no part in it: agents may be set to others, and be of several releases.
+
+While more than one element explains what fast paths show, blame waits for agents' rows of what else passed meanwhile.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.liveness import SLACK_NS, Sightings
+from sdfstream.detect.localise import Location
+from sdfstream.detect.presence import Presence
+from sdfstream.records.units import NS_PER_MS
+
+SEPARATE_NS = 500 * NS_PER_MS
+"""How long a switch's silence waits for what tells it from one of its cables."""
+_ENOUGH = 2
+"""Fast paths are enough for blame if they are so many."""
+_SURE = 0.9
+"""Blame as likely as this waits for no more evidence."""
+
+
+class Settling:
+    """The time to settle of whatever silence is laid to."""
+
+    def __init__(self, config: DetectConfig, presence: Presence, cabling: Cabling) -> None:
+        self.config, self.presence, self.cabling = config, presence, cabling
+
+    def time_ns(self, found: Location, seen: Sightings) -> int:
+        """How long blame must stand: by the slowest tenth of the fast paths that it rests on, if there are enough.
+
+        A switch of which one cable explains all waits for what tells them apart: slower paths over its other cables,
+        which any agent may watch.
+        """
+        if found.subject.type == "switch" and self.cabling.over_one_cable(found.subject.id, found.slots):
+            return self.config.settle_ns(self.longest_ns()) + SEPARATE_NS
+        limits_ns = np.sort(seen.limit_ns[found.slots])
+        fast_ns = limits_ns[: max(_ENOUGH, found.slots.size // 10)]
+        time_ns = self.config.settle_ns(int(fast_ns[-1] if fast_ns.size >= _ENOUGH else limits_ns[-1]))
+        return time_ns if found.probability >= _SURE or self.config.settle_ms is not None else max(time_ns, SLACK_NS)
+
+    def longest_ns(self) -> int:
+        """The longest limit that any agent goes by."""
+        return int(self.presence.limits_ns(self.config.liveness_ns).max(initial=0)) or self.config.liveness_ns

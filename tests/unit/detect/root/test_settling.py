@@ -1,0 +1,75 @@
+"""How long blame waits: by the limits of the silent paths and of the agents, never by detect's own."""
+
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.config import DetectConfig
+from sdfstream.detect.liveness import Sightings
+from sdfstream.detect.localise import Location
+from sdfstream.detect.presence import Presence
+from sdfstream.detect.root.settling import SEPARATE_NS, Settling
+from sdfstream.detect.sessions import Sessions
+from sdfstream.records.finding import Subject
+
+S, MS = 1_000_000_000, 1_000_000
+
+
+class Silent:
+    """`Sightings` as far as settling looks: after how long each path was called silent."""
+
+    def __init__(self, *limits_ms: int) -> None:
+        self.limit_ns = np.array(limits_ms) * MS
+
+
+class OneCable:
+    """Cabling in which one cable explains every switch's silence."""
+
+    def over_one_cable(self, switch: str, slots: Any) -> bool:
+        return True
+
+
+def settle_ms(*limits_ms: int, config: DetectConfig | None = None, probability: float = 1.0) -> float:
+    settling = Settling(config or DetectConfig(), Presence(Sessions(9)), cast("Cabling", None))
+    found = Location(Subject("nic", "a/0"), ["a/0->l"], True, 1.0, np.arange(len(limits_ms)), [], probability)
+    return settling.time_ns(found, cast("Sightings", Silent(*limits_ms))) / MS
+
+
+@pytest.mark.parametrize(
+    ("limit_ms", "time_ms"), [(600, 150), (1000, 250), (5000, 300), (150, 50), (100, 50), (50, 25)]
+)
+def test_blame_waits_a_quarter_of_the_silent_paths_limit_within_bounds(limit_ms: int, time_ms: int) -> None:
+    for own_ms in (50, 600, 1000, 10_000):
+        assert settle_ms(limit_ms, limit_ms, config=DetectConfig(liveness_ms=own_ms)) == time_ms
+
+
+def test_fast_paths_do_not_wait_for_slow_ones_if_they_are_enough() -> None:
+    assert settle_ms(400, 400, 1000, 1000) == 100
+    assert settle_ms(400, 1000, 1000, 1000) == 250
+    assert settle_ms(400) == 100
+
+
+def test_blame_that_may_be_anothers_waits_for_rows_of_what_else_passed() -> None:
+    assert settle_ms(50, 50, probability=0.75) == 150
+    assert settle_ms(1000, 1000, probability=0.75) == 250
+
+
+def test_a_time_that_is_set_is_kept() -> None:
+    for probability in (0.75, 1.0):
+        assert settle_ms(600, 600, config=DetectConfig(settle_ms=70), probability=probability) == 70
+
+
+@pytest.mark.parametrize(("said_ms", "longest_ms"), [([600, 600], 600), ([600, 2000], 2000), ([600, None], 1000)])
+def test_a_switch_of_which_one_cable_explains_all_waits_for_the_slowest_agent(
+    said_ms: list[int | None], longest_ms: int
+) -> None:
+    presence, config = Presence(Sessions(9)), DetectConfig()
+    for number, limit_ms in enumerate(said_ms):
+        presence.take_message(f"h{number}", S, "boot")
+        presence.take_limit(f"h{number}", None if limit_ms is None else limit_ms * MS)
+    settling = Settling(config, presence, cast("Cabling", OneCable()))
+    found = Location(Subject("switch", "l0"), [], True, 1.0, np.arange(2), [], 1.0)
+    time_ns = settling.time_ns(found, cast("Sightings", Silent(50, 50)))
+    assert time_ns == config.settle_ns(longest_ms * MS) + SEPARATE_NS
