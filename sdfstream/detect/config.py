@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from sdfstream.errors import ConfigError
 
-_SETTLE_NS, _MOST_SETTLE_NS = 50_000_000, 300_000_000
+_FAST_SETTLE_NS, _LEAST_SETTLE_NS, _MOST_SETTLE_NS = 50_000_000, 250_000_000, 300_000_000
+_FAST_NS = 200_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,8 @@ class DetectConfig:
     settle_ms: int | None = None
     """How long evidence is gathered after the first path fell silent, before blame is laid: the paths of one fault
     fall silent within one probe interval of each other. None: a quarter of the limit that the silent paths' agents go
-    by, within 50..300 ms; half of it where that is less: probes that show silence so soon are that much closer."""
+    by, within 250..300 ms, for a gray loss takes three probes in a row now and then; half of it, at most 50 ms, where
+    it is below 200 ms: probes that show silence so soon are that much closer."""
     agent_stale_s: float = 3.0
     """An agent that published nothing for this long is stale; what it watches is unknown."""
     startup_grace_s: float = 10.0
@@ -104,4 +106,6 @@ class DetectConfig:
         """How long blame must stand for paths that are silent by this limit: `settle_ms`, or its default, in ns."""
         if self.settle_ms is not None:
             return self.settle_ms * 1_000_000
-        return min(max(limit_ns // 4, min(limit_ns // 2, _SETTLE_NS)), _MOST_SETTLE_NS)
+        if limit_ns < _FAST_NS:
+            return min(limit_ns // 2, _FAST_SETTLE_NS)
+        return min(max(limit_ns // 4, _LEAST_SETTLE_NS), _MOST_SETTLE_NS)

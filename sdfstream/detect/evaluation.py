@@ -1,14 +1,12 @@
 """The detectors asked in their order, at every 100 ms boundary of bus time; their detections go into one ledger.
 
 Silence is also evaluated between boundaries: when agents say that something fell silent, some ms later if more of them
-said so meanwhile, and at the instant (`due_ns`) at which blame has stood for its time. With probes every 10 ms all of
-that lies between two boundaries; until something is reported of such a young silence, it is evaluated as often as
-probes are sent, since every message may tell one element from another.
+said so meanwhile, and in every slice while that is news. With probes every 10 ms all of it lies between two boundaries.
+So, while silence of such fast probes is young, it is also evaluated at the instant (`due_ns`) at which blame has stood
+for its time, and, until something is reported, as often as probes are sent: every message may tell elements apart.
 """
 
 from __future__ import annotations
-
-import numpy as np
 
 from sdfstream.detect.detections import Detection
 from sdfstream.detect.engines import Engines
@@ -24,8 +22,6 @@ _SILENCE_EVERY_NS, _YOUNG_EVERY_NS = 20 * NS_PER_MS, 10 * NS_PER_MS
 only fast probes show it, they come within one of their intervals."""
 _NEWS_NS = 400 * NS_PER_MS
 """Silence younger than this (only fast probes show it) is evaluated in every slice, not at boundaries alone."""
-_OPEN_NS = 200 * NS_PER_MS
-"""By then after a path's last answer every agent has flushed rows of what else has passed since."""
 _LASTING_NS = 5 * NS_PER_S
 """A flapping link that stays down for this long is down."""
 _FORGET_EVERY = 600
@@ -43,12 +39,14 @@ class Evaluation:
         """When silence was last evaluated, bus time."""
         self.pending = False
         """Something fell silent lately: silence is evaluated more often than at the boundaries."""
+        self.young = False
+        """Silence of fast probes is young."""
         self.due_ns = NEVER_NS
         """When silence is to be evaluated again, messages or none: blame has settled then, or news waited that long."""
 
     def news(self, now_ns: int) -> list[Output]:
         """Silence alone, between two boundaries; later, if it was evaluated a moment ago."""
-        every_ns = _YOUNG_EVERY_NS if self.pending else _SILENCE_EVERY_NS
+        every_ns = _YOUNG_EVERY_NS if self.young else _SILENCE_EVERY_NS
         if now_ns - self.assessed_ns >= every_ns:
             return self._assess(now_ns)[1]
         self.due_ns = min(self.due_ns, self.assessed_ns + every_ns)
@@ -92,12 +90,12 @@ class Evaluation:
         self.assessed_ns = now_ns
         silence = self._silence.assess(now_ns)
         seen = silence.sightings
-        youngest_ns = int(np.where(seen.silent, now_ns - seen.since_ns, _NEWS_NS).min(initial=_NEWS_NS))
-        self.pending = youngest_ns < _NEWS_NS
+        self.pending = bool((seen.silent & (now_ns - seen.since_ns < _NEWS_NS)).any())
+        self.young = bool(seen.young(now_ns).any())
         out = self._report("silence", self._without_flaps(silence.detections, now_ns), now_ns)
         reported = {detection.subject for detection in self._ledger.published("silence")}
-        self.due_ns = self._ledger.due_ns("silence", now_ns)
-        if youngest_ns < _OPEN_NS and not (silence.locations and {x.subject for x in silence.locations} <= reported):
+        self.due_ns = self._ledger.due_ns("silence", now_ns) if self.young else NEVER_NS
+        if self.young and not (silence.locations and {x.subject for x in silence.locations} <= reported):
             self.due_ns = min(self.due_ns, now_ns + _YOUNG_EVERY_NS)
         for found in (x for x in silence.locations if x.subject in reported and x.subject.type != "path"):
             for name in found.members or (found.subject.id,):

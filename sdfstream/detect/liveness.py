@@ -38,6 +38,9 @@ _STATES = {"alive": ALIVE, "silent": SILENT, "unknown": UNKNOWN}
 SLACK_NS = 150 * NS_PER_MS
 """How much later than it happened something may reach the bus: one flush of an agent and half as much again."""
 _LONGEST_SLACK_NS = 2 * NS_PER_S
+_FAST_NS, _OPEN_NS = 100 * NS_PER_MS, 200 * NS_PER_MS
+"""Paths that are silent by less than the first are probed every 30 ms or sooner; by the second after a path's last
+answer every agent has flushed rows of what else has passed since."""
 _RESTART = 4096
 """A sequence number this far back is a sender that started afresh, not reordering."""
 _TIMEOUTS = 3
@@ -80,6 +83,11 @@ class Sightings:
     """A fresh sender says that answers come."""
     reflector_alive: Bools
     """A fresh far end says that probes arrive."""
+
+    def young(self, now_ns: int) -> Bools:
+        """(sessions,) Silent by fast probes, and so lately that not all is known yet of what else has passed since."""
+        result: Bools = self.silent & (self.limit_ns < _FAST_NS) & (now_ns - self.since_ns < _OPEN_NS)
+        return result
 
 
 class SessionLiveness:

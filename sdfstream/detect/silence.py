@@ -44,7 +44,7 @@ from sdfstream.detect.sessions import Sessions
 from sdfstream.detect.switches.carriers import SwitchCarriers
 from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Evidence, Severity, Subject
-from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, TICK_NS
+from sdfstream.records.units import ABSENT_NS, NS_PER_S, TICK_NS
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -53,9 +53,6 @@ _TRIALS = 8.0
 """A silent path counts as so many failed trials, a healthy one as so many passed: it is all or nothing here."""
 _WEAK_TRIALS = 1.0
 """What a silent path counts whose agents have reported nothing since: it may help to choose among suspects, no more."""
-_YOUNG_NS = 200 * NS_PER_MS
-"""Of silence younger than this what was blamed a moment ago has no favour: it was blamed before agents had flushed what
-tells it from others."""
 _PORT_AGE_NS = 5 * NS_PER_S
 _BACK_NS = 2 * NS_PER_S
 """What an absent NIC leaves behind takes so long at most: its peers' time-outs, and what they said meanwhile."""
@@ -276,8 +273,8 @@ class SilenceDetector:
             observed.append(Observations.of(slots, direction, 0.0, _TRIALS, last_ns[slots]))
         before, self._sick = self._sick, np.flatnonzero(bad | weak)
         is_new = not np.isin(self._sick, before).all()
-        youth = int((now_ns - seen.since_ns[self._sick]).max()) < _YOUNG_NS
-        incumbents = frozenset[str]() if youth else self.blamed
+        # what was blamed a moment ago has no favour if it was before agents had flushed what tells it from others
+        incumbents = frozenset[str]() if seen.young(now_ns)[self._sick].all() else self.blamed
         blame = partial(self._blame, not is_new, incumbents)
         locations = self.cache.recall(Observations.join(observed), now_ns, blame)
         self._heed_moves(

@@ -117,6 +117,7 @@ class DetectStage:
             "tick": self._tick,
             "assessed": self._evaluation.assessed_ns,
             "pending": self._evaluation.pending,
+            "young": self._evaluation.young,
             "due": self._evaluation.due_ns,
             "liveness": self._engines.liveness.table.snapshot(),
             "counters": counters,
@@ -136,6 +137,7 @@ class DetectStage:
         rest = saved["rest"]
         self._tick = int(rest["tick"])
         self._evaluation.assessed_ns, self._evaluation.pending = int(rest["assessed"]), bool(rest["pending"])
-        self._evaluation.due_ns = int(rest.get("due", NEVER_NS))  # a release before evaluated at boundaries alone
+        self._evaluation.young = bool(rest.get("young", False))  # a release before knew neither
+        self._evaluation.due_ns = int(rest.get("due", NEVER_NS))
         self._engines.liveness.table.restore(rest["liveness"])
         self.counters.values = {(what, reason): int(n) for what, reason, n in rest["counters"]}

@@ -4,7 +4,8 @@ The paths of one fault fall silent within one probe interval of each other, and 
 (`SessionLiveness`); a quarter of that is time for the last of them. Fast paths need not wait for slow ones. Detect's
 own limit plays no part in it: agents may be set to others, and be of several releases.
 
-While more than one element explains what fast paths show, blame waits for agents' rows of what else passed meanwhile.
+While more than one element explains what fast paths show, blame waits for agents' rows of what else passed meanwhile,
+and for slower paths.
 """
 
 from __future__ import annotations
@@ -36,14 +37,16 @@ class Settling:
         """How long blame must stand: by the slowest tenth of the fast paths that it rests on, if there are enough.
 
         A switch of which one cable explains all waits for what tells them apart: slower paths over its other cables,
-        which any agent may watch.
+        which any agent may watch. So does a place that is in doubt, for those over its rivals.
         """
         if found.subject.type == "switch" and self.cabling.over_one_cable(found.subject.id, found.slots):
             return self.config.settle_ns(self.longest_ns()) + SEPARATE_NS
         limits_ns = np.sort(seen.limit_ns[found.slots])
         fast_ns = limits_ns[: max(_ENOUGH, found.slots.size // 10)]
         time_ns = self.config.settle_ns(int(fast_ns[-1] if fast_ns.size >= _ENOUGH else limits_ns[-1]))
-        return time_ns if found.probability >= _SURE or self.config.settle_ms is not None else max(time_ns, SLACK_NS)
+        if found.probability >= _SURE or self.config.settle_ms is not None:
+            return time_ns
+        return max(time_ns, SLACK_NS, self.config.settle_ns(self.longest_ns()))
 
     def longest_ns(self) -> int:
         """The longest limit that any agent goes by."""
