@@ -74,8 +74,8 @@ _PER_CLOCK: Final = 0.125
 """More for each clock: the errors of neighbours are not independent of each other."""
 _DOUBT_TOGETHER: Final = 1.0
 """The odds from which the bound widens, at least; those of more clocks alone where they are higher."""
-_USUAL_DOUBT: Final = 0.2
-"""Probability, at these odds, that steady meshes of 8 clocks show in nine ticks of ten as well: it widens nothing."""
+_USUAL_DOUBT: Final = 0.4
+"""Probability, at these odds, that widens nothing yet: steady meshes of 8 clocks show more in one tick of 130."""
 _ANSWERED: Final = 1.0 / 3.0
 """Drifts of many are at first taken for this share of what they are (measured): corrections answer them by 0.4 of what
 gains say. The bound reckons with what they are."""
