@@ -22,7 +22,8 @@ What the mesh corrects a clock by then measures its drift: a correction :math:`\
 - *Afterwards* the drift is refined by every correction, as unsteady as it is large (`_UNSTEADY`). What is not known of
   it counts as wander of the frequency meanwhile.
 - *Bound.* Suspicion that is no alarm yet widens it, by the error that the suspected drift would have caused; that many
-  drift is suspected far earlier than it is believed.
+  drift is suspected far earlier than it is believed. What many suspected drifts may have made of the clocks outlasts
+  the alarms, which take up too little of it at first.
 
 While nothing drifts, nothing here touches a state.
 
@@ -71,8 +72,15 @@ _TOGETHER: Final = 1.25
 """Logarithm of the odds against it: at 0.25 steady meshes of 8 clocks had a false alarm in about a minute."""
 _PER_CLOCK: Final = 0.125
 """More for each clock: the errors of neighbours are not independent of each other."""
-_DOUBT_TOGETHER: Final = -1.0
-"""The odds from which the bound widens."""
+_DOUBT_TOGETHER: Final = 1.0
+"""The odds from which the bound widens, at least; those of more clocks alone where they are higher."""
+_USUAL_DOUBT: Final = 0.4
+"""Probability, at these odds, that widens nothing yet: steady meshes of 8 clocks show more in one tick of 130."""
+_ANSWERED: Final = 1.0 / 3.0
+"""Drifts of many are at first taken for this share of what they are (measured): corrections answer them by 0.4 of what
+gains say. The bound reckons with what they are."""
+_HELD_S: Final = 2.0
+"""What many suspected drifts may have made of the clocks is forgotten in this time."""
 _TOGETHER_S: Final = 3.0
 """So long it is remembered that many drift: the others need no odds of 1,100 to 1 then."""
 _CALM_S: Final = 8.0
@@ -94,6 +102,8 @@ COLUMNS: Final = {
     # seconds for which it is remembered that many clocks of the component drift since then
     "drift_together_s": np.float64(0.0),
     "drift_doubt_ns2": np.float64(0.0),
+    # that part of it which many suspected drifts make, with what is held of earlier ticks'
+    "drift_many_ns2": np.float64(0.0),
     # what a drift that is likely, but no alarm yet, is expected to have made of the offset
     "drift_suspect_ns": np.float64(0.0),
     # random walks until the next tick: of the frequency, ns²/s³, of the phase, ns²/s
@@ -146,6 +156,7 @@ def predict(t: Table, b: Table, dt: float, silent: Bools) -> None:
     t["drift_var"] += known * (_UNSTEADY * drift) ** 2 * dt
     for name in ("drift_dead_s", "drift_together_s"):
         t[name] = np.maximum(t[name] - dt, 0.0)
+    t["drift_many_ns2"] *= np.exp(-dt / _HELD_S)
     if silent.any():
         b["drift_ppb_s"] = np.where(silent, drift * np.exp(-dt / _FADE_S), drift)
 
@@ -230,7 +241,8 @@ def _decide(t: Table, b: Table, share: Float64s, label: Int64s) -> Bools:
     alarm: Bools = (likely.drifts.sum(axis=0) > _SURE) & (t["drift_dead_s"] <= 0.0)
     over = np.maximum(np.sqrt(square) - np.where(since > 0.0, _SUSPECT, _SUSPECT * (1.0 - likely.doubt)), 0.0)
     t["drift_doubt_ns2"] = _DOUBT * (t["trial_lag_ns"] ** 2 * variance * over * over).max(axis=0)
-    t["drift_doubt_ns2"] += (likely.doubted * t["trial_lag_ns"] ** 2 * (variance + drift * drift)).sum(axis=0)
+    many_ns2 = (likely.doubted * t["trial_lag_ns"] ** 2 * (variance + drift * drift)).sum(axis=0) / _ANSWERED**2
+    t["drift_many_ns2"] = np.maximum(t["drift_many_ns2"], many_ns2)
     t["drift_suspect_ns"] = found.offset_ns
     t["drift_freq_walk"] = t["drift_phase_walk"] = 0.0
     hit = np.flatnonzero(alarm)
@@ -241,7 +253,7 @@ def _decide(t: Table, b: Table, share: Float64s, label: Int64s) -> Bools:
             t[name][:, hit] = 0.0
         for name in ("drift_suspect_ns", "drift_doubt_ns2"):
             t[name][hit] = 0.0
-    t["drift_doubt_ns2"] += t["drift_lag_ns"] ** 2 * t["drift_var"]
+    t["drift_doubt_ns2"] += t["drift_many_ns2"] + t["drift_lag_ns"] ** 2 * t["drift_var"]
     t["drift_freq_walk"] += _LASTS_S * (_WALKS * t["drift_var"] + (2.0 * _UNSTEADY * b["drift_ppb_s"]) ** 2)
     return alarm
 
@@ -251,7 +263,7 @@ class _Likely(NamedTuple):
 
     drifts: Float64s
     doubted: Float64s
-    """The same for the bound: more ready to believe that many drift."""
+    """Probability that many drift since then, for the bound: believed far earlier, beyond what is usual."""
     together: Bools
     """(clocks,) many clocks of its component drift: that is believed."""
     doubt: Float64s
@@ -270,13 +282,14 @@ def _likely(evidence: Float64s, on: Bools, share: Float64s, label: Int64s, alone
     mixed = 1.0 - _MANY + _MANY * ratio
     clocks = np.bincount(label, minlength=label.size)[label]
     each = np.where(on, np.log(mixed), 0.0)
-    pooled = _pooled(share * np.minimum(each, _ONE_MOST), label) - _PER_CLOCK * clocks
+    pooled = _pooled(share * np.minimum(each, _ONE_MOST), label)
     given, found = _MANY * ratio / mixed, []
-    for odds in (_TOGETHER, _DOUBT_TOGETHER):
+    for odds in (_TOGETHER + _PER_CLOCK * clocks, np.maximum(_DOUBT_TOGETHER, _PER_CLOCK * clocks)):
         common = np.exp(np.minimum(pooled - odds, _MOST_LOG)) / _TRIALS
         found.append(np.where(clocks >= _LEAST_CLOCKS, common / (1.0 + common.sum(axis=0)), 0.0))
     believed, doubt = (common.sum(axis=0) for common in found)
-    return _Likely(found[0] * given + (1.0 - believed) * own, found[1] * given, believed > _SURE, doubt)
+    beyond = np.maximum(doubt - _USUAL_DOUBT, 0.0) / ((1.0 - _USUAL_DOUBT) * np.maximum(doubt, _USUAL_DOUBT))
+    return _Likely(found[0] * given + (1.0 - believed) * own, found[1] * beyond, believed > _SURE, doubt)
 
 
 def _pooled(x: Float64s, label: Int64s) -> Float64s:

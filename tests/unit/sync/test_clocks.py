@@ -207,7 +207,8 @@ def test_what_is_known_of_an_island_does_not_follow_a_reference_into_another(met
     assert np.isinf([*before[2:], *after[:2]]).tolist() == [not met] * 4
     assert np.isfinite(after[2:]).all()
     if met:
-        assert after[0] == pytest.approx(before[2], rel=0.05) and after[0] > 1.2 * after[3]
+        # four tied clocks know each three quarters of what two do (Foster): 6 of 84 ns²
+        assert after[0] == pytest.approx(before[2], rel=0.1) and after[0] > 1.2 * after[3]
 
 
 @pytest.mark.parametrize("lucky", [1.0, 0.2])
