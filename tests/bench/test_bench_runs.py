@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.bench import lateness
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -30,6 +32,13 @@ def test_shells() -> None:
         shells["figures"]
     )
     assert any(line.startswith("receive") for line in shells["lines"])
+
+
+def test_a_round_of_lateness() -> None:
+    late, verdicts_ms, priority = lateness.one_round(realtime=False)
+    assert 0 < late[0] <= late[1]
+    assert len(verdicts_ms) == lateness.PATHS and min(verdicts_ms) >= 0, "no path is silent before its limit"
+    assert priority in ("normal", "nice")
 
 
 def test_archive_size() -> None:
