@@ -71,8 +71,10 @@ def _write(fabric: Fabric, name: str, path: Path, choice: Choice, progress: Prog
             yield frame
 
     try:
-        fabric.scan(name, choice=choice, seen=seen).sink_parquet(unfinished, compression="zstd", maintain_order=True)
-        with unfinished.open("rb") as file:
+        # opened here: polars, given the path, may open it in a thread of its own after it has raised what went wrong
+        with unfinished.open("wb") as file:
+            fabric.scan(name, choice=choice, seen=seen).sink_parquet(file, compression="zstd", maintain_order=True)
+            file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
     except OSError as error:

@@ -98,8 +98,10 @@ async def _measure(result: Result, shape: Shape, folder: Path, user: int | None,
     rate = near / wall_s
     full = answered / max(near, 1)
     who = "user nobody, no capability" if user is not None else "this user"
+    in_c = "packet engine: in C" in (folder / "ha.log").read_text()
     result.say(
-        f"{shape.name}: {rate:,.0f} exchanges/s of its own ({full:.1%} answered) and as many asked of it, {who}",
+        f"{shape.name}: {rate:,.0f} exchanges/s of its own ({full:.1%} answered) and as many asked of it, {who}, "
+        f"packets by {'the engine in C' if in_c else 'numpy: there is no compiler'}",
         **{f"{shape.name}_rows_per_s": round(rate), f"{shape.name}_answered": round(full, 4)},
     )
     if full < 0.98:

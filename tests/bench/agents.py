@@ -15,11 +15,15 @@ from sdfstream import settings
 from sdfstream.bus.link.server_io import LinkServer
 from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.bus.memory.reader_io import MemorySubscription
+from sdfstream.errors import UnavailableError
 from sdfstream.probes.config import AgentConfig
+from sdfstream.probes.engine.build_io import compiled
 from sdfstream.records.topics import PROBE
 from tests.bench.harness import SkippedError, process
 
 NOBODY = 65_534
+HOME = "home"
+"""Of agents that run as another user, in the measurement's folder."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -32,6 +36,7 @@ async def taken(folder: Path, user: int | None = None) -> AsyncIterator[tuple[Pa
     await link.start()
     if user is not None:
         os.chown(folder / "s", user, user)
+        _home(folder / HOME, user)
     try:
         yield folder / "s", rows
     finally:
@@ -45,10 +50,21 @@ def agent(config: AgentConfig, folder: Path, name: str, link: Path, user: int | 
     file = folder / f"{name}.yaml"
     file.write_text(settings.dump(config))
     command = [sys.executable, "-m", "sdfstream", "agent", "--config", str(file), "--bus", f"link:{link}"]
+    environment = dict(os.environ)
     if user is not None:
         command = [*as_user(user), *command]
-    with process(command, folder / f"{name}.log", cwd=ROOT) as running:
+        environment["HOME"] = str(folder / HOME)
+    with process(command, folder / f"{name}.log", cwd=ROOT, env=environment) as running:
         yield running.pid
+
+
+def _home(home: Path, user: int) -> None:
+    """A home for `user` with the packet engine in it, as an installed package has it: nobody's own holds none."""
+    home.mkdir()
+    with contextlib.suppress(UnavailableError):  # without a compiler agents run on numpy, and say so
+        compiled(cache=home / ".cache" / "sdfstream" / "engine")
+    for path in (home, *home.rglob("*")):
+        os.chown(path, user, user)
 
 
 def as_user(user: int) -> list[str]:
