@@ -50,6 +50,10 @@ _MOST: Final = 4.0
 """A drift beyond so many times that is none, but a step or a slew."""
 _ALARM: Final = 7.0
 """Logarithm of the evidence: at 4 a steady clock had a false alarm in about 24 minutes."""
+_FARTHEST: Final = 12.0
+"""A drift that has made more of a clock than so many standard deviations is none: packets would have said so. In a
+standing queue one way only one bound is left to say so, and small corrections one way add up to certainty. Only of
+fewer than `_LEAST_CLOCKS`: in meshes other paths say so, and trials of true drifts begin from further off."""
 _DEAD_S: Final = 2.0
 """After an alarm a clock has none for so long."""
 _DEAD_JUMPED_S: Final = 10.0
@@ -230,7 +234,8 @@ def _decide(t: Table, b: Table, share: Float64s, label: Int64s) -> Bools:
     variance = share / (info + share / usual)
     drift = variance / share * score
     square = score * drift / share
-    on = t["trial_on"] > 0.0
+    far = np.abs(t["trial_lag_ns"] * drift) > _FARTHEST * np.sqrt(b["offset_var_ns2"])
+    on = (t["trial_on"] > 0.0) & ~(far & (np.bincount(label, minlength=label.size)[label] < _LEAST_CLOCKS))
     evidence = np.where(on, 0.5 * (square - np.log1p(info * usual / share)), -np.inf)
     since = t["drift_together_s"]
     alone = np.where(since > _CALM_S, 0.0, _ALARM)

@@ -150,3 +150,20 @@ def test_what_many_suspected_drifts_may_have_done_widens_the_bound_beyond_their_
         assert (held > (5.0 * first**2) ** 2 / 9.0).all()
         assert (later > 0.5 * held).all()
         assert (bank.t["drift_many_ns2"] < 0.1 * held).all()
+
+
+def test_small_corrections_one_way_do_not_add_up_to_a_drift_that_packets_would_have_shown() -> None:
+    """In a standing queue one way one bound is left; until a packet meets it, all corrections have one sign."""
+    bank = DriftingClocks(1)
+    t, b = bank.t, bank.b
+    b["offset_var_ns2"] = 400.0
+    nothing, half = np.zeros(CLOCKS), np.full(CLOCKS, 0.5)
+    alarms = 0
+    for tick in range(1, 121):
+        drift.predict(t, b, 0.1, np.zeros(CLOCKS, dtype=np.bool_))
+        correction = drift.Correction(np.full(CLOCKS, -0.105), np.full(CLOCKS, 400.01), nothing, half, bank.label)
+        alarms += int(drift.learn(t, b, correction, tick).sum())
+    moved_ns = b["drifted_ns"].min()
+    print(f"12 s of corrections by -0.1 ns, clocks known to 20 ns: {alarms} alarms, moved {moved_ns:.0f} ns")
+    assert not alarms
+    assert not b["drifted_ns"].any()
