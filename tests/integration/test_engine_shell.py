@@ -79,6 +79,32 @@ def test_two_thousand_probes_a_second_are_all_answered(made: list[Loopback]) -> 
     assert {pair.reflector.nic_name(n) for n in inbound["sender"].tolist()} == {"h1/n"}
 
 
+def _turns_and_turnaround(pair: Loopback) -> tuple[float, float]:
+    """Turns a probe, and the median time between a probe's arrival and its answer, ns, once intervals are known."""
+    pair.shell.start()
+    pair.run_for(1.0)
+    before, sent = pair.shell.counters()["turns"], pair.engine.counters()["sent"]
+    first = len(pair.rows())
+    pair.run_for(1.0)
+    rows = pair.rows()[first:]
+    known = rows[rows["t3_kind"] == StampKind.KERNEL]
+    assert (rows["flags"] & engine_layouts.ROW_ANSWERED > 0).all()
+    assert len(known) > 0.95 * len(rows)  # stamps are read less often too, but in time for the next answer
+    turns, n = pair.shell.counters()["turns"] - before, pair.engine.counters()["sent"] - sent
+    return turns / n, float(np.median(known["t3_ns"] - known["t2_ns"]))
+
+
+def test_where_no_path_is_quick_a_turn_takes_many_packets(made: list[Loopback]) -> None:
+    slow, quick = Loopback(60, 20, liveness_ms=600), Loopback(12, 100)
+    made += [slow, quick]
+    turns, turnaround_ns = _turns_and_turnaround(slow)
+    assert turns < 0.35
+    assert 0 < turnaround_ns < 7 * NS_PER_MS
+    slow.shell.close()
+    turns, turnaround_ns = _turns_and_turnaround(quick)
+    assert turnaround_ns < 2 * NS_PER_MS
+
+
 @pytest.mark.parametrize("settings", [{"hmac_key": KEY}, {"old_wait": True}, {"addresses": ("::1", "::1")}])
 def test_it_works_in_other_ways(made: list[Loopback], settings: dict[str, object]) -> None:
     pair = Loopback(4, 200, **settings)  # type: ignore[arg-type]

@@ -144,6 +144,7 @@ static void end_path(pe_t *pe, uint32_t path, int64_t now_ns)
     if (!entry->begun)
         return;
     entry->ended = true;
+    pe->paths.indexed = false;
     pe_heap_remove(&pe->paths.due, path);
     pe_liveness_end(&pe->liveness, path, now_ns);
 }

@@ -21,7 +21,7 @@
 
 #include "datagram.h"
 
-#define PE_ABI 3
+#define PE_ABI 4
 
 typedef struct pe pe_t;
 
@@ -212,8 +212,11 @@ uint32_t pe_apply(pe_t *pe, int64_t now_ns);
 /* Steady clock: when the next probe is due, and when liveness is to be assessed next; INT64_MAX: never. */
 int64_t pe_next_due_ns(const pe_t *pe);
 int64_t pe_next_assess_ns(const pe_t *pe);
-/* The probes due by now, at most `n`, sorted by socket and path; how many. Late: one probe per path, never a burst. */
-uint32_t pe_due(pe_t *pe, int64_t now_ns, int64_t system_ns, pe_out *out, uint32_t n);
+/* The shortest interval of the paths that are probed; INT64_MAX: there is none. */
+int64_t pe_shortest_interval_ns(pe_t *pe);
+/* The probes due until `until_ns`, at most `n`, sorted by socket and path; how many. They leave now; those whose instant
+ * is to come go early, and the next of their paths is due as if they had not. Late: one probe per path, never a burst. */
+uint32_t pe_due(pe_t *pe, int64_t now_ns, int64_t until_ns, int64_t system_ns, pe_out *out, uint32_t n);
 /* When a probe truly left. Kinds other than kernel and hardware say nothing of `at_ns`. */
 void pe_take_stamp(pe_t *pe, uint64_t token, int64_t at_ns, uint8_t kind, int64_t user_at_ns);
 /* A probe was not sent after all: no row, and no miss for liveness. */

@@ -183,7 +183,7 @@ class PacketEngine:
     def take_events(self) -> Records:
         """The events that wait, a copy."""
         views, upto = self._waiting(self._library.pe_take_events, self._events)
-        taken = np.concatenate(views)
+        taken = layouts.joined(views)
         self._library.pe_done_events(self._pe, upto)
         return taken
 
@@ -225,11 +225,25 @@ class PacketEngine:
         """Steady clock: when liveness is to be assessed next."""
         return int(self._library.pe_next_assess_ns(self._pe))
 
-    def due(self, now_ns: int, system_ns: int) -> tuple[Records, UInt8s]:
-        """The probes due (`layouts.OUT`) and their octets, (n, width): views, valid until the next call."""
+    def shortest_interval_ns(self) -> int:
+        """Of the paths that are probed."""
+        return int(self._library.pe_shortest_interval_ns(self._pe))
+
+    def due(self, now_ns: int, system_ns: int, *, ahead_ns: int = 0) -> tuple[Records, UInt8s]:
+        """The probes due (`layouts.OUT`) and their octets, (n, width): views, valid until the next call.
+
+        Parameters
+        ----------
+        now_ns, system_ns : int
+            The steady and the system clock.
+        ahead_ns : int
+            So much before its instant a probe may leave.
+        """
         if not len(self._outs):
             self._make_outs()
-        n = self._library.pe_due(self._pe, now_ns, system_ns, self._outs.ctypes.data, len(self._outs))
+        n = self._library.pe_due(
+            self._pe, now_ns, now_ns + ahead_ns, system_ns, self._outs.ctypes.data, len(self._outs)
+        )
         return self._outs[:n], self._sent[:n]
 
     def _make_outs(self) -> None:

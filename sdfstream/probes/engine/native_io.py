@@ -24,7 +24,7 @@ import numpy as np
 from sdfstream.errors import ConfigError, UnavailableError
 from sdfstream.probes.engine import shell_layouts as layouts
 from sdfstream.probes.engine.engine_io import BusyEngineError, PacketEngine
-from sdfstream.probes.engine.layouts import NONE, Records
+from sdfstream.probes.engine.layouts import NONE, Records, joined
 from sdfstream.probes.engine.reflector_io import PacketReflector
 from sdfstream.probes.engine.shell_library_io import shell_library
 from sdfstream.probes.engine.shell_records import ShellReport, ShellRoom, config_record, icmp_error_of
@@ -289,9 +289,9 @@ class PacketShell:
 
     def suspects(self) -> list[int]:
         """Slots that failed since the last call as if their NIC had gone."""
-        slots = np.zeros(self.room.sockets, dtype=np.uint32)
+        slots = np.empty(self.room.sockets, dtype=np.uint32)
         n = self._library.pe_shell_suspects(self._shell, slots.ctypes.data, len(slots))
-        return [int(slot) for slot in slots[:n]]
+        return slots[:n].tolist() if n else []
 
     def link_error(self, link: int) -> int:
         """The errno that ended a connection; 0: it works."""
@@ -308,9 +308,9 @@ class PacketShell:
     def _taken(self, take: Callable[..., int], layout: np.dtype[Any]) -> Records:
         taken: list[Records] = []
         while not taken or len(taken[-1]) == _TAKE:
-            records = np.zeros(_TAKE, dtype=layout)
+            records = np.empty(_TAKE, dtype=layout)
             taken.append(records[: take(self._shell, records.ctypes.data, _TAKE)])
-        return np.concatenate(taken)
+        return joined(taken)
 
     def change_reflector(self, host: int, what: str, *arguments: Any) -> None:
         """A change of a host's reflector, as a command: ``known`` and ``clock`` give arrays, kept alive here."""

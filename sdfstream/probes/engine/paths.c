@@ -103,12 +103,24 @@ static void index_paths(pe_paths *paths)
     size_t octets = ((size_t)paths->hash_mask + 1) * sizeof *paths->by_ssid;
     memset(paths->by_ssid, 0, octets);
     memset(paths->by_address, 0, octets);
-    for (uint32_t path = 0; path < paths->used; path++)
-        if (paths->entry[path].begun) {
-            add_by_ssid(paths, path);
-            add_by_address(paths, path);
-        }
+    paths->shortest_ns = INT64_MAX;
+    for (uint32_t path = 0; path < paths->used; path++) {
+        const pe_path_entry *entry = &paths->entry[path];
+        if (!entry->begun)
+            continue;
+        add_by_ssid(paths, path);
+        add_by_address(paths, path);
+        if (!entry->ended && entry->is.interval_ns < paths->shortest_ns)
+            paths->shortest_ns = entry->is.interval_ns;
+    }
     paths->indexed = true;
+}
+
+int64_t pe_paths_shortest_ns(pe_paths *paths)
+{
+    if (!paths->indexed)
+        index_paths(paths);
+    return paths->shortest_ns;
 }
 
 static uint32_t find_by_ssid(const pe_paths *paths, uint32_t socket, uint16_t ssid)

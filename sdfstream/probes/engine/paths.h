@@ -28,7 +28,8 @@ typedef struct pe_paths {
     uint32_t *by_address; /* with PE_SEVERAL: several paths go there, so that it names none */
     uint32_t hash_mask;
     uint32_t most, used; /* all paths that ever began lie below `used` */
-    bool indexed;        /* the hash tables are up to date */
+    int64_t shortest_ns; /* interval of those that are probed; INT64_MAX: none is */
+    bool indexed;        /* the hash tables and `shortest_ns` are up to date */
 } pe_paths;
 
 void pe_paths_carve(pe_paths *paths, pe_arena *arena, uint32_t most);
@@ -40,6 +41,9 @@ int64_t pe_paths_phase(const pe_paths *paths, uint32_t path, int64_t now_ns, pe_
 /* The path that an answer belongs to; PE_NONE: none. By socket and SSID; an answer without SSID (a reflector older than
  * RFC 8972) by socket, address and port, where only one path goes there. */
 uint32_t pe_paths_find(pe_paths *paths, const pe_datagram *datagram, uint16_t ssid);
+
+/* The shortest interval of the paths that are probed; INT64_MAX: there is none. */
+int64_t pe_paths_shortest_ns(pe_paths *paths);
 
 /* Whether the datagram comes from where the path's probes go. */
 bool pe_paths_from(const pe_paths *paths, uint32_t path, const pe_datagram *datagram);

@@ -127,8 +127,7 @@ uint32_t pe_reflector_assess(pe_reflector *reflector, int64_t now_ns, bool compl
     return pe_inbound_assess(&reflector->inbound, now_ns, complete, reflector->changes);
 }
 
-/* A third of the shortest interval among the sessions that sent in the last second. */
-int64_t pe_follow_up_due_ns(const pe_reflector *reflector, int64_t now_ns)
+int64_t pe_reflector_shortest_ns(const pe_reflector *reflector, int64_t now_ns)
 {
     int64_t shortest_ns = INT64_MAX;
     for (uint32_t i = 0; i < reflector->sessions.used; i++) {
@@ -140,6 +139,13 @@ int64_t pe_follow_up_due_ns(const pe_reflector *reflector, int64_t now_ns)
         int64_t interval_ns = reflector->inbound.paths[session->path].interval_ns;
         shortest_ns = interval_ns < shortest_ns ? interval_ns : shortest_ns;
     }
+    return shortest_ns;
+}
+
+/* A third of the shortest interval among the sessions that sent in the last second. */
+int64_t pe_follow_up_due_ns(const pe_reflector *reflector, int64_t now_ns)
+{
+    int64_t shortest_ns = pe_reflector_shortest_ns(reflector, now_ns);
     return shortest_ns == INT64_MAX ? 0 : shortest_ns / 3;
 }
 

@@ -83,6 +83,9 @@ void pe_answer_left(pe_reflector *reflector, int64_t token, int64_t at_ns, uint8
  * where they are, until the next call. */
 uint32_t pe_reflector_assess(pe_reflector *reflector, int64_t now_ns, bool complete,
                              const pe_inbound_change **changes);
+/* The shortest interval of the sessions that sent in the last second; 0: some interval is not known; INT64_MAX: there is
+ * no session. */
+int64_t pe_reflector_shortest_ns(const pe_reflector *reflector, int64_t now_ns);
 /* How long true sending times may stay unread so that each is there for its session's next answer; 0: not known. */
 int64_t pe_follow_up_due_ns(const pe_reflector *reflector, int64_t now_ns);
 /* An inbound path by its number; NULL: there never was one. */

@@ -13,12 +13,17 @@ int64_t pe_next_due_ns(const pe_t *pe)
     return pe_heap_next_ns(&pe->paths.due);
 }
 
-/* Take the due paths out of the heap's reach: at most `n`, as keys in the order of their numbers. */
-static uint32_t pick(pe_t *pe, int64_t now_ns, uint32_t n)
+int64_t pe_shortest_interval_ns(pe_t *pe)
+{
+    return pe_paths_shortest_ns(&pe->paths);
+}
+
+/* Take the paths due until then out of the heap's reach: at most `n`, as keys in the order of their numbers. */
+static uint32_t pick(pe_t *pe, int64_t until_ns, uint32_t n)
 {
     pe_heap *due = &pe->paths.due;
     uint32_t picked = 0;
-    while (picked < n && picked < pe->config.most_paths && pe_heap_next_ns(due) <= now_ns) {
+    while (picked < n && picked < pe->config.most_paths && pe_heap_next_ns(due) <= until_ns) {
         uint32_t path = due->path[0];
         pe->keys[picked++] = (pe_key){.major = path, .minor = (uint64_t)due->due_ns[path], .value = path};
         pe_heap_remove(due, path);
@@ -81,9 +86,9 @@ static void build(pe_t *pe, uint32_t path, int64_t now_ns, int64_t system_ns, pe
     memcpy(out->address, entry->is.address, sizeof out->address);
 }
 
-uint32_t pe_due(pe_t *pe, int64_t now_ns, int64_t system_ns, pe_out *out, uint32_t n)
+uint32_t pe_due(pe_t *pe, int64_t now_ns, int64_t until_ns, int64_t system_ns, pe_out *out, uint32_t n)
 {
-    uint32_t sent = reschedule(pe, now_ns, pick(pe, now_ns, n));
+    uint32_t sent = reschedule(pe, now_ns, pick(pe, until_ns, n));
     for (uint32_t i = 0; i < sent; i++)
         build(pe, pe->keys[i].value, now_ns, system_ns, &out[i]);
     return sent;

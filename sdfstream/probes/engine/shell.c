@@ -46,7 +46,7 @@ static bool consistent(const pe_shell_config *config)
            config->most_hosts - 1 < MOST_OF_EACH && config->most_orders <= MOST_OF_EACH &&
            config->most_links <= MOST_OF_EACH && config->width_octets > 0 && config->width_octets <= MOST_WIDTH &&
            words >= 4096 && words <= 1u << 24 && (words & (words - 1)) == 0 && config->rest_ns >= 0 &&
-           config->rest_late_ns >= 0 && config->finish_ns > 0 && config->inbound_ns > 0 &&
+           config->rest_most_ns >= config->rest_ns && config->rest_late_ns >= 0 && config->finish_ns > 0 && config->inbound_ns > 0 &&
            pe_ring_octets(config->inbound_capacity, sizeof(pe_inbound_event)) > 0;
 }
 

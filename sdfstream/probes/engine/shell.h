@@ -3,7 +3,8 @@
  * sockets (namespaces, options: probes/net/socket_io.py); the shell borrows their descriptors.
  *
  * A turn: what Python wants changed; packets, probes answered at once; liveness, and the orders that follow from it;
- * rows; due probes. Then, where there are many turns a second, a rest: waking costs as much as the packets.
+ * rows; due probes. Then, where there are many packets a second, a rest: waking costs as much as they do. Where no path
+ * is quick, our own or an inbound one, rests are longer, and what is due within one is done in the turn before (ease.c).
  *
  * Threads: `pe_shell_run` is the engine's thread. One other thread at a time may call all else. What that changes
  * travels through a command ring and is done between turns; each call returns the number of its command, and memory or
@@ -19,7 +20,7 @@
 #include "engine.h"
 #include "reflector.h"
 
-#define PE_SHELL_ABI 1
+#define PE_SHELL_ABI 2
 
 typedef struct pe_shell pe_shell;
 
@@ -37,6 +38,7 @@ typedef struct pe_shell_config {
     uint32_t inbound_capacity; /* of the ring of inbound changes, a power of two */
     uint32_t command_words;  /* of the command ring, a power of two */
     int64_t rest_ns;         /* a rest lasts until so long after its turn's wake; 0: never */
+    int64_t rest_most_ns;    /* where no path is quick it may last until then, and probes leave so much early */
     int64_t rest_late_ns;    /* by so much a rest may make a due probe late */
     int64_t finish_ns;       /* pause between two writings of rows */
     int64_t inbound_ns;      /* pause between two assessments of inbound paths */

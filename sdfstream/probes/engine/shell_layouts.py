@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-ABI: Final = 1
+ABI: Final = 2
 REALTIME: Final = 1
 OLD_WAIT: Final = 2
 SENDER: Final = 1
@@ -57,6 +57,7 @@ CONFIG: Final = np.dtype(
         ("inbound_capacity", "u4"),
         ("command_words", "u4"),
         ("rest_ns", "i8"),
+        ("rest_most_ns", "i8"),
         ("rest_late_ns", "i8"),
         ("finish_ns", "i8"),
         ("inbound_ns", "i8"),

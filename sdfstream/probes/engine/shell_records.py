@@ -30,6 +30,8 @@ class ShellRoom:
     command_words: int = 1 << 16
     rest_ns: int = NS_PER_MS
     """A rest lasts until so long after its turn's wake; 0: none is taken."""
+    rest_most_ns: int = 5 * NS_PER_MS
+    """Where no path is quick, a rest lasts at most until then, and probes leave by at most so much early."""
     rest_late_ns: int = NS_PER_MS // 2
     """By so much a rest may make a due probe late: more of them then leave in one turn."""
     finish_ns: int = 20 * NS_PER_MS
@@ -72,6 +74,7 @@ def config_record(room: ShellRoom, flags: int) -> Records:
         "inbound_capacity": room.inbound,
         "command_words": room.command_words,
         "rest_ns": room.rest_ns,
+        "rest_most_ns": max(room.rest_ns, room.rest_most_ns) if room.rest_ns else 0,
         "rest_late_ns": room.rest_late_ns,
         "finish_ns": room.finish_ns,
         "inbound_ns": room.inbound_ns,

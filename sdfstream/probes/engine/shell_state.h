@@ -67,8 +67,9 @@ struct pe_shell {
     int64_t finish_at_ns, inbound_at_ns;
     int64_t blocked_ns;    /* last time that the thread gave its core away */
     int64_t busy_cpu_ns;   /* CPU time when it was first found not to have done so for long; -1: it has */
-    int64_t window_ns;     /* when counting of wakes began */
-    uint32_t window_wakes;
+    int64_t window_ns;     /* when counting of packets began */
+    uint64_t window_packets; /* ever, when it began */
+    int64_t ease_ns;       /* rests may last so long; more than `rest_ns` while no path is quick */
     uint32_t unassessed;   /* turns that assessing has been put off for */
     bool more;             /* more sockets are ready than were returned */
     int found_fd;          /* eventfd: see pe_shell_found_fd */
@@ -107,6 +108,10 @@ uint32_t pe_shell_stamp_room(pe_shell *shell, uint32_t slot);
 void pe_shell_sent(pe_shell *shell, uint32_t slot, uint32_t first, uint32_t n, int64_t handed_at_ns);
 /* Restart the ids of a slot: a failed send may have used one up or not (kernels differ). */
 void pe_shell_restart_ids(pe_shell *shell, uint32_t slot);
+
+/* ease.c: how long a rest may be now, by how quick the paths are; and until when a turn does what is due. */
+void pe_shell_judge_ease(pe_shell *shell);
+int64_t pe_shell_until_ns(const pe_shell *shell);
 
 /* turn.c */
 void pe_shell_one_turn(pe_shell *shell, bool wait);

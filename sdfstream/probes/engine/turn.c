@@ -6,9 +6,11 @@
 #include "shell_state.h"
 
 #define STAMP_PAUSE_NS 2000000 /* a reflecting socket's TX stamps are read at most this often */
-#define WINDOW_NS 100000000    /* in which wakes are counted */
-#define MANY_WAKES 50          /* a window: rests are taken */
-#define FEW_WAKES 25           /* a window: rests end */
+#define STAMP_PAUSE_EASES 2    /* nor more often than once in so many rests */
+#define WINDOW_NS 100000000    /* in which packets are counted */
+#define MANY_PACKETS 60        /* a window: rests are taken */
+#define FEW_PACKETS 30         /* a window: rests end */
+#define FULL_TURN 64           /* packets pay for a wake, and in a long rest more would fill the sockets' buffers */
 #define MOST_UNASSESSED 8      /* turns that a flood of answers may put off an assessment */
 #define MOST_BUSY_NS 20000000  /* without giving the core away, */
 #define FORCED_REST_NS 1000000 /* then so long a rest: a real-time thread may lock up a machine */
@@ -52,13 +54,20 @@ static void send_answers(pe_shell *shell, uint32_t slot, const pe_reflector *ref
         pe_shell_send(shell, slot, 0, rows);
 }
 
+static int64_t stamp_pause_ns(const pe_shell *shell)
+{
+    bool eased = shell->ease_ns > shell->config.rest_ns;
+    int64_t pause_ns = eased ? STAMP_PAUSE_EASES * shell->ease_ns : 0;
+    return pause_ns > STAMP_PAUSE_NS ? pause_ns : STAMP_PAUSE_NS;
+}
+
 static void reflect(pe_shell *shell, uint32_t slot, uint32_t n)
 {
     const pe_socket *socket = &shell->sockets[slot];
     pe_reflector *reflector = shell->reflectors[socket->is.host];
     if (!reflector)
         return;
-    if (socket->outstanding && shell->now_ns - socket->stamps_read_ns >= STAMP_PAUSE_NS)
+    if (socket->outstanding && shell->now_ns - socket->stamps_read_ns >= stamp_pause_ns(shell))
         pe_shell_read_stamps(shell, slot);
     if (pe_reflect(reflector, shell->datagrams, n, shell->now_ns, shell->replies))
         send_answers(shell, slot, reflector, n);
@@ -133,7 +142,7 @@ static void assess(pe_shell *shell)
 
 static void finish(pe_shell *shell)
 {
-    if (shell->now_ns < shell->finish_at_ns)
+    if (pe_shell_until_ns(shell) < shell->finish_at_ns)
         return;
     for (uint32_t slot = 0; slot < shell->config.most_sockets; slot++) {
         const pe_socket *socket = &shell->sockets[slot];
@@ -171,8 +180,9 @@ static void report_inbound(pe_shell *shell, uint32_t host, const pe_inbound_chan
 
 static void assess_inbound(pe_shell *shell)
 {
-    if (shell->now_ns < shell->inbound_at_ns && !shell->inbound_all)
+    if (pe_shell_until_ns(shell) < shell->inbound_at_ns && !shell->inbound_all)
         return;
+    pe_shell_judge_ease(shell);
     bool complete = shell->inbound_all || shell->inbound_lost; /* a change that found no room is told with all others */
     int64_t system_ns = pe_system_ns();
     shell->inbound_all = shell->inbound_lost = false;
@@ -201,8 +211,9 @@ static void send_probes(pe_shell *shell, uint32_t first, uint32_t end)
 
 static void probe(pe_shell *shell)
 {
-    for (uint32_t round = 0; round < PROBE_ROUNDS && pe_next_due_ns(shell->pe) <= shell->now_ns; round++) {
-        uint32_t n = pe_due(shell->pe, shell->now_ns, pe_system_ns(), shell->outs, PE_ROWS);
+    int64_t until_ns = pe_shell_until_ns(shell);
+    for (uint32_t round = 0; round < PROBE_ROUNDS && pe_next_due_ns(shell->pe) <= until_ns; round++) {
+        uint32_t n = pe_due(shell->pe, shell->now_ns, until_ns, pe_system_ns(), shell->outs, PE_ROWS);
         uint32_t first = 0;
         for (uint32_t i = 0; i < n; i++) {
             if (shell->outs[i].socket < shell->config.most_sockets)
@@ -227,26 +238,33 @@ static int64_t next_instant_ns(const pe_shell *shell)
     return shell->backlogs || shell->more ? shell->now_ns : next_ns;
 }
 
-/* Whether there are so many turns a second that resting pays; with fewer, each packet is taken at once. */
-static void count_wake(pe_shell *shell)
+static uint64_t packets(const pe_shell *shell)
 {
-    shell->window_wakes++;
+    return atomic_load_explicit(&shell->counters[PE_S_RECEIVED], memory_order_relaxed) +
+           atomic_load_explicit(&shell->counters[PE_S_SENT], memory_order_relaxed);
+}
+
+/* Whether there are so many packets a second that resting pays; with fewer, each is taken at once. */
+static void judge_resting(pe_shell *shell)
+{
     if (shell->now_ns - shell->window_ns < WINDOW_NS)
         return;
+    uint64_t ever = packets(shell);
     bool resting = atomic_load_explicit(&shell->resting, memory_order_relaxed);
-    bool many = shell->window_wakes > (resting ? FEW_WAKES : MANY_WAKES);
+    bool many = ever - shell->window_packets > (resting ? FEW_PACKETS : MANY_PACKETS);
     many = many && shell->now_ns - shell->window_ns < 2 * WINDOW_NS && shell->config.rest_ns > 0;
     atomic_store_explicit(&shell->resting, many, memory_order_relaxed);
     shell->window_ns = shell->now_ns;
-    shell->window_wakes = 0;
+    shell->window_packets = ever;
 }
 
-/* Rest until a while after the turn's wake, but not beyond what is due. */
-static void rest(pe_shell *shell, int64_t woke_ns)
+/* Rest until a while after the turn's wake, but not beyond what is due. `n`: packets of the turn. */
+static void rest(pe_shell *shell, int64_t woke_ns, uint64_t n)
 {
     if (!atomic_load_explicit(&shell->resting, memory_order_relaxed) || shell->backlogs || shell->more)
         return;
-    int64_t until_ns = earlier(woke_ns + shell->config.rest_ns, pe_next_assess_ns(shell->pe));
+    int64_t rest_ns = n < FULL_TURN ? shell->ease_ns : shell->config.rest_ns;
+    int64_t until_ns = earlier(woke_ns + rest_ns, pe_next_assess_ns(shell->pe));
     int64_t due_ns = pe_next_due_ns(shell->pe);
     if (due_ns < INT64_MAX - shell->config.rest_late_ns)
         until_ns = earlier(until_ns, due_ns + shell->config.rest_late_ns);
@@ -296,12 +314,6 @@ static uint32_t wait(pe_shell *shell)
     return ready;
 }
 
-static uint64_t packets(const pe_shell *shell)
-{
-    return atomic_load_explicit(&shell->counters[PE_S_RECEIVED], memory_order_relaxed) +
-           atomic_load_explicit(&shell->counters[PE_S_SENT], memory_order_relaxed);
-}
-
 static void work(pe_shell *shell, uint32_t ready)
 {
     pe_shell_apply(shell);
@@ -342,8 +354,9 @@ void pe_shell_one_turn(pe_shell *shell, bool may_wait)
     atomic_store_explicit(&shell->turned_ns, woke_ns, memory_order_relaxed);
     shell->due_at_ns = 0;
     /* a turn without a packet, woken by the stamps of the one before, must not make the next packet wait */
-    if (may_wait && packets(shell) != before) {
-        count_wake(shell);
-        rest(shell, woke_ns);
+    uint64_t n = packets(shell) - before;
+    if (may_wait && n) {
+        judge_resting(shell);
+        rest(shell, woke_ns, n);
     }
 }

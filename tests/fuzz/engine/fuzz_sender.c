@@ -60,7 +60,7 @@ static void probe(world *world)
 {
     for (uint32_t i = 0; i < PATHS; i++)
         world->out[i] = (pe_out){.data = world->sent[i], .room_octets = WIDTH};
-    uint32_t n = pe_due(world->pe, world->now_ns, world->system_ns, world->out, PATHS);
+    uint32_t n = pe_due(world->pe, world->now_ns, world->now_ns, world->system_ns, world->out, PATHS);
     require(n <= PATHS);
     for (uint32_t i = 0; i < n; i++, world->n++) {
         require(i == 0 || world->out[i - 1].socket <= world->out[i].socket);

@@ -63,6 +63,25 @@ def run(engine: PacketEngine, now_ns: int, for_ns: int, answered: tuple[int, ...
 
 
 class TestPacing:
+    def test_a_probe_leaves_early_and_the_next_is_due_as_if_it_had_not(self) -> None:
+        engine = engine_of(0)
+        planned_ns = engine.next_due_ns()
+        now_ns = planned_ns - 3 * NS_PER_MS
+        assert not len(engine.due(now_ns, EPOCH, ahead_ns=2 * NS_PER_MS)[0])
+        assert len(engine.due(now_ns, EPOCH, ahead_ns=3 * NS_PER_MS)[0]) == 1
+        assert 0.75 * PERIOD_NS <= engine.next_due_ns() - planned_ns <= 1.25 * PERIOD_NS
+
+    def test_the_shortest_interval_is_of_paths_that_are_probed(self) -> None:
+        engine = engine_of()
+        assert engine.shortest_interval_ns() == layouts.NEVER_NS
+        engine = engine_of(0)
+        engine.begin(1, record(1, interval_ns=PERIOD_NS // 2))
+        engine.apply(START_NS)
+        assert engine.shortest_interval_ns() == PERIOD_NS // 2
+        engine.end(1)
+        engine.apply(START_NS)
+        assert engine.shortest_interval_ns() == PERIOD_NS
+
     def test_many_paths_leave_as_the_numpy_senders_do(self) -> None:
         rates = (7.0, 16.0, 33.3, 100.0, 450.0)
         sessions = tuple(

@@ -35,7 +35,7 @@ static void *turns(void *given)
         (void)pe_apply(pe, now_ns);
         (void)pe_assess(pe, now_ns, now_ns);
         (void)pe_finish(pe, now_ns);
-        (void)pe_due(pe, now_ns, now_ns, out, PATHS);
+        (void)pe_due(pe, now_ns, now_ns, now_ns, out, PATHS);
     }
     atomic_store(&over, 1);
     return NULL;
