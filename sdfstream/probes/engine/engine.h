@@ -21,7 +21,7 @@
 
 #include "datagram.h"
 
-#define PE_ABI 3
+#define PE_ABI 4
 
 typedef struct pe pe_t;
 

@@ -27,7 +27,7 @@ def test_a_compiler_that_refuses(tmp_path: Path) -> None:
 
 def test_a_library_of_another_abi(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layouts, "ABI", 0)
-    with pytest.raises(UnavailableError, match="has ABI 3, this is 0"):
+    with pytest.raises(UnavailableError, match="has ABI 4, this is 0"):
         library_io.library.__wrapped__(build_io.compiled())
 
 
