@@ -6,6 +6,7 @@ Plus a short fuzz of everything that parses what came over the socket.
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from pathlib import Path
 
@@ -124,3 +125,11 @@ def test_an_inbox_without_a_break_asks_for_the_end() -> None:
     assert inbox.request() == frames.SubscribeRequest((COMMAND.name,), frozenset({"h0"}), "", {})
     inbox.welcomed(frames.Welcome("run", {COMMAND.name: (4, 1 << 48)}))
     assert inbox.request().after == {COMMAND.name: (4, 1 << 48)}
+
+
+@given(st.text(max_size=40), st.text(max_size=40), st.lists(st.tuples(st.text(max_size=20), st.text(max_size=20))))
+@settings(deadline=None, max_examples=150)
+def test_a_frame_s_head_is_the_json_of_its_parts(topic: str, key: str, headers: list[tuple[str, str]]) -> None:
+    wanted = json.dumps([topic, key, [list(pair) for pair in headers]], separators=(",", ":"), ensure_ascii=False)
+    raw = frames.frame(topic, key, [(name, value.encode()) for name, value in headers], b"payload")
+    assert raw == frames.LENGTHS.pack(len(wanted.encode()), 7) + wanted.encode() + b"payload"

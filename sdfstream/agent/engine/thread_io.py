@@ -29,7 +29,8 @@ from sdfstream.probes.engine import layouts
 from sdfstream.probes.engine.engine_io import BusyEngineError, PacketEngine
 from sdfstream.probes.engine.native_io import PacketShell
 from sdfstream.probes.engine.reflector_io import PacketReflector
-from sdfstream.probes.engine.rows import EngineRows, RowBatches
+from sdfstream.probes.engine.row_batches_io import NativeRowBatches
+from sdfstream.probes.engine.rows import EngineRows
 from sdfstream.probes.engine.shell_records import ShellRoom
 from sdfstream.probes.net.icmp import IcmpError
 from sdfstream.probes.stamp import packet
@@ -118,8 +119,9 @@ class EngineThread:
         """Of each path, that of the session that has it."""
         self.orders = EngineOrders(self.engine, self.shell, self.submit)
         self._hosts: list[ServedHost] = []
-        self._rows: RowBatches | None = None
-        self._fronts: dict[str, SharedFront] = {}
+        self._rows: NativeRowBatches | None = None
+        self._takers: dict[str, tuple[ServedHost, SharedFront]] = {}
+        """Who takes the rows of a host, and what stands before them in every message."""
         self._collected_at_ns = self._drained_at_ns = self._clocks_at_ns = self._sockets_at_ns = -1
         self._closed = False
         self._forget_loop: Callable[[], object] = bool
@@ -228,19 +230,18 @@ class EngineThread:
         self._drained_at_ns = now_ns
         self._keep_clocks(now_ns)
         if self._rows is None:
-            self._rows = RowBatches([host.row_names for host in self._hosts])
-            self._fronts = {host.name: SharedFront() for host in self._hosts}
-        views, upto = self.engine.rows()
-        rows = np.concatenate(views)
-        self.engine.release_rows(upto)
-        mine = rows["generation"] == self.generation[rows["path"]]
-        if not mine.all():  # of a session that ended before these were read
-            rows = rows[mine]
-        by_name = {host.name: host for host in self._hosts}
-        for name, batch in self._rows.batches(rows):
+            self._rows = NativeRowBatches([host.row_names for host in self._hosts])
+            self._takers = {host.name: (host, SharedFront()) for host in self._hosts}
+        (oldest, newest), upto = self.engine.rows()
+        if not len(oldest):
+            return
+        rows = np.concatenate([oldest, newest]) if len(newest) else oldest
+        for name, batch in self._rows.batches(rows, self.generation):
             conform.remember(PROBE.name, batch)
-            share(batch, self._fronts[name])
-            by_name[name].finished.append(batch)
+            host, front = self._takers[name]
+            share(batch, front)
+            host.finished.append(batch)
+        self.engine.release_rows(upto)
 
     def lateness(self, before: Mapping[int, int]) -> tuple[int, dict[int, int]]:
         """The ninth decile of how late its turns were since the reading `before`, ns, and a reading of now."""

@@ -116,9 +116,11 @@ class LinkPublisher:
             As `codec.encode`; with `hold` also ``oversize``.
         """
         self.start()
-        codec.look_together(outputs)
+        if len(outputs) > 1:
+            codec.look_together(outputs)
         for output in outputs:
-            codec.check(output)  # before a number is given out, lest a refusal look like a gap
+            if not output.boot_id:  # before a number is given out, lest a refusal look like a gap
+                codec.check(output)
             number = output.batch_seq if output.boot_id else self._numbers.take(output.topic, output.key)
             headers, payload = codec.encode(output, self.boot_id, number)
             if len(payload) > self._config.max_message_bytes:
@@ -192,6 +194,9 @@ class LinkPublisher:
     def _buffer(self, frame: bytes) -> None:
         self._idle.clear()
         self._buffered += 1
+        if self._may_write():
+            self._write(frame)
+            return
         self._waiting.append(frame)
         self._waiting_bytes += len(frame)
         while self._waiting_bytes > self._config.buffer_bytes and not self._config.hold:
@@ -200,6 +205,19 @@ class LinkPublisher:
             self.counters.add("shed")
         self._wake.set()
         self._note_idle()
+
+    def _may_write(self) -> bool:
+        """Whether a frame can go at once: a turn of the loop and a wake-up of `_send` cost as much as its encoding."""
+        writer = self._writer
+        if writer is None or self._waiting or self._sent_bytes >= self._config.window_bytes:
+            return False
+        return not writer.transport.is_closing() and not writer.transport.get_write_buffer_size()
+
+    def _write(self, frame: bytes) -> None:
+        assert self._writer is not None
+        self._sent.append(frame)
+        self._sent_bytes += len(frame)
+        self._writer.write(frame)
 
     def _note_idle(self) -> None:
         if not self._waiting and not self._sent:
@@ -257,9 +275,7 @@ class LinkPublisher:
             while self._waiting and self._sent_bytes < self._config.window_bytes:
                 frame = self._waiting.popleft()
                 self._waiting_bytes -= len(frame)
-                self._sent.append(frame)
-                self._sent_bytes += len(frame)
-                writer.write(frame)
+                self._write(frame)
                 await writer.drain()
             self._wake.clear()
             await self._wake.wait()
@@ -284,7 +300,8 @@ class LinkPublisher:
             self._settling.set()
             done = total
             self._note_idle()
-            self._wake.set()
+            if self._waiting:
+                self._wake.set()
             if refused:
                 raise ConnectionError("the server refused a frame and will read no more")
 

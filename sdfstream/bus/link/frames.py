@@ -89,8 +89,10 @@ class Welcome:
 
 def frame(topic: str, key: str, headers: Iterable[tuple[str, bytes]], payload: bytes) -> bytes:
     """One frame."""
-    head = _json([topic, key, [[name, value.decode()] for name, value in headers]])
-    return LENGTHS.pack(len(head), len(payload)) + head + payload
+    # as `_json` of [topic, key, [[name, value], …]], which would set up an encoder for lists each time
+    pairs = ",".join([f"[{_ENCODE(name)},{_ENCODE(value.decode())}]" for name, value in headers])
+    head = f"[{_ENCODE(topic)},{_ENCODE(key)},[{pairs}]]".encode()
+    return b"".join((LENGTHS.pack(len(head), len(payload)), head, payload))
 
 
 def parse_lengths(raw: bytes, max_payload_bytes: int) -> tuple[int, int]:

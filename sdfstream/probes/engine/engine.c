@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arrow.h"
 #include "core.h"
+#include "row_table.h"
 
 #define MOST_PATHS (UINT32_C(1) << 20)
 #define MOST_EXCHANGES (UINT32_C(1) << 28)
@@ -25,6 +27,8 @@ size_t pe_octets_of(const char *name)
                  {"pe_out", sizeof(pe_out)},           {"pe_row", sizeof(pe_row)},
                  {"pe_event", sizeof(pe_event)},       {"pe_report", sizeof(pe_report)},
                  {"pe_datagram", sizeof(pe_datagram)}, {"pe_route_report", sizeof(pe_route_report)},
+                 {"pe_row_names", sizeof(pe_row_names)}, {"pe_row_host", sizeof(pe_row_host)},
+                 {"ArrowArray", sizeof(struct ArrowArray)},
                  {"pe_ring_header", sizeof(pe_ring_header)}};
     for (size_t i = 0; i < sizeof KNOWN / sizeof KNOWN[0]; i++)
         if (strcmp(KNOWN[i].name, name) == 0)

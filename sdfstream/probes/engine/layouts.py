@@ -148,6 +148,36 @@ DATAGRAM: Final = np.dtype(
     ],
     align=True,
 )
+ROW_NAMES: Final = np.dtype(
+    [("indices", "u8"), ("offsets", "u8"), ("text", "u8"), ("entries", "u4"), ("pad", "u4")], align=True
+)
+ROW_HOST: Final = np.dtype(
+    [
+        ("first_path", "u4"),
+        ("paths", "u4"),
+        ("source_port", "u8"),
+        ("size_bytes", "u8"),
+        ("tos", "u8"),
+        ("names", ROW_NAMES, (6,)),
+    ],
+    align=True,
+)
+ARROW_ARRAY: Final = np.dtype(
+    [
+        ("length", "i8"),
+        ("null_count", "i8"),
+        ("offset", "i8"),
+        ("n_buffers", "i8"),
+        ("n_children", "i8"),
+        ("buffers", "u8"),
+        ("children", "u8"),
+        ("dictionary", "u8"),
+        ("release", "u8"),
+        ("private_data", "u8"),
+    ],
+    align=True,
+)
+"""`struct ArrowArray` of the Arrow C data interface."""
 RING_HEADER_BYTES: Final = 256
 
 STRUCTURES: Final = {
@@ -159,6 +189,9 @@ STRUCTURES: Final = {
     "pe_report": REPORT,
     "pe_route_report": ROUTE_REPORT,
     "pe_datagram": DATAGRAM,
+    "pe_row_names": ROW_NAMES,
+    "pe_row_host": ROW_HOST,
+    "ArrowArray": ARROW_ARRAY,
 }
 """Name in C to layout here; `library_io` compares their sizes."""
 

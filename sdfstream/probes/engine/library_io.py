@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -54,6 +54,10 @@ _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "pe_take_answer": (c_int, (_P, _P, c_int64, c_int64)),
     "pe_assess": (c_uint32, (_P, c_int64, c_int64)),
     "pe_finish": (c_uint32, (_P, c_int64)),
+    "pe_row_column": (c_char_p, (c_uint32, POINTER(c_uint32))),
+    "pe_row_table_new": (_P, (_P, c_uint32)),
+    "pe_row_table_free": (None, (_P,)),
+    "pe_row_batches": (c_int32, (_P, _P, c_uint32, _P, _P, _P)),
 }
 
 

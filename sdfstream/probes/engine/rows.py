@@ -1,7 +1,8 @@
 """Rows of the packet engine's ring to rows of ``sdf.raw.probe.v1``, as `stamp.rows` writes them.
 
-One engine holds the rows of all hosts of a process, and every host has a batch of its own on the bus. A batch costs
-some 180 µs before its first row, so the columns are made once, of all rows, and each host's batch is a slice of them.
+One engine holds the rows of all hosts of a process, and every host has a batch of its own on the bus. `RowBatches` is
+the reference of what agents use, `row_batches_io.NativeRowBatches`, which does the same in C. Here a batch costs some
+180 µs before its first row, so the columns are made once, of all rows, and each host's batch is a slice of them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sdfstream.records.topics import PROBE
 from sdfstream.records.units import Int32s, Int64s, StampKind
 
 _COLUMNS: Final = tuple(field.name for field in PROBE.columns or ())
-_NAMES: Final = ("src", "dst", "clock_src", "clock_dst", "transport", "plane")
+NAME_COLUMNS: Final = ("src", "dst", "clock_src", "clock_dst", "transport", "plane")
 _SAME: Final = (
     *("seq", "seq_rev", "t2_ns", "t3_ns", "tx_host_ns", "rx_host_ns", "ttl_fwd", "ttl_rev"),
     *("t1_kind", "t2_kind", "t3_kind", "t4_kind"),
@@ -61,7 +62,7 @@ class EngineRows:
 
 
 class RowBatches:
-    """The rows of all hosts of an engine.
+    """The rows of all hosts of an engine, in numpy.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ class RowBatches:
         # row i of the columns below is the i-th path of all tables: path − _shift of its host
         self._shift = self._first - np.cumsum([0, *counts[:-1]]) if counts else self._first
         tables = [host.paths for host in hosts]
-        self._indices = _name_indices(hosts)
+        self._indices = name_indices(hosts)
         self._path = _joined([t.source_port for t in tables], np.uint32)
         self._size_bytes = _joined([t.size_bytes for t in tables], np.uint16)
         self._tos = _joined([t.tos for t in tables], np.uint8)
@@ -151,11 +152,11 @@ class RowBatches:
         return found
 
 
-def _name_indices(hosts: Sequence[EngineRows]) -> dict[str, Int32s]:
+def name_indices(hosts: Sequence[EngineRows]) -> dict[str, Int32s]:
     """Of each column of names, (2, paths) indices into the dictionary of the path's host: for the system clock's stamps
     and for a NIC's.
     """
-    indices: dict[str, list[Int32s]] = {name: [np.empty((2, 0), dtype=np.int32)] for name in _NAMES}
+    indices: dict[str, list[Int32s]] = {name: [np.empty((2, 0), dtype=np.int32)] for name in NAME_COLUMNS}
     for host in hosts:
         session = host.paths.session
         hard = np.arange(2).repeat(len(session)) == 1

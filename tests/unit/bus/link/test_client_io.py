@@ -234,3 +234,40 @@ def test_an_agent_that_imports_the_link_stays_light() -> None:
     code = "import sys, sdfstream.bus.link.client_io, sdfstream.bus.recording.reader_io; "
     code += f"print(sorted({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+async def test_on_an_idle_link_a_frame_leaves_within_publish(tmp_path: Path) -> None:
+    """No turn of the event loop lies between; what is published next follows in order, all of it with one magic."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "link"))
+    listener.listen()
+    link = LinkPublisher(tmp_path / "link", boot_id="agent", config=QUICK)
+    link.start()
+    await until(link.counters, "connected", 1)
+    peer, _ = listener.accept()
+    peer.setblocking(False)
+    await link.publish([clock(1, "h0")])
+    await link.publish([clock(2, "h0")])
+    raw = peer.recv(1 << 16)
+    at = len(frames.MAGIC)
+    assert raw[:at] == frames.MAGIC
+    for number in (b"0", b"1"):
+        head, payload = frames.parse_lengths(raw[at : at + frames.LENGTHS.size], 1 << 20)
+        at += frames.LENGTHS.size
+        assert dict(frames.parse_head(raw[at : at + head]).headers)["batch_seq"] == number
+        at += head + payload
+    assert at == len(raw)
+    await link.close(timeout_s=0)
+    peer.close()
+    listener.close()
+
+
+async def test_a_frame_for_a_link_that_breaks_is_sent_again(server: LinkServer, bus: MemoryBus, tmp_path: Path) -> None:
+    reader = await bus.subscribe("g", [CLOCK.name])
+    async with LinkPublisher(tmp_path / "link", boot_id="agent", config=QUICK) as link:
+        await until(link.counters, "connected", 1)
+        assert link._writer is not None
+        link._writer.transport.abort()
+        await link.publish([clock(1, "h0")])  # before anyone has seen the break
+        await until(link.counters, "acknowledged", 1)
+    assert marks(await take(reader, 1)) == [1]
