@@ -25,7 +25,7 @@ from sdfstream.detect.marks import MARKS_NS, MarkDetector
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.queues.controlled import LATE_MARKS_US, is_controlled, sent_by_nics
 from sdfstream.detect.queues.placed import SURELY, UNPLACED, Located, crossing, in_doubt, settled
-from sdfstream.detect.queues.surges import load_has_grown
+from sdfstream.detect.queues.surges import SURGE_NS, load_has_grown
 from sdfstream.detect.recent import LocationCache, revived
 from sdfstream.detect.root.crowded import CrowdedSwitches
 from sdfstream.detect.root.held_up import (
@@ -53,9 +53,9 @@ _ALONE_NS = 5 * NS_PER_S
 """A queue that few paths see, and nothing places, is worth a warning after so long: a starved host delays some, too."""
 _SINGLE_NS = 30 * NS_PER_S
 """And one that a single path sees, of several that cross the place now, after so long: its own way became longer."""
-_SURGE_NS, _SURGE_US = 15 * NS_PER_S, 150.0
-"""And one at a link where load has grown everywhere less than so long ago, after so long. A longer queue is none of a
-surge, and moves the clocks of whoever waits in it."""
+_SURGE_US = 150.0
+"""And one at a link where load has grown everywhere less than `SURGE_NS` ago, after so long. A longer queue is none of
+a surge, and moves the clocks of whoever waits in it."""
 _NOW_NS = NS_PER_S // 2
 """Of a path that was seen longer ago it is not known whether it waits."""
 _TRIALS = 8.0
@@ -257,7 +257,8 @@ class CongestionDetector:
             return former, ()
         use = self.rates.use_of(subject.id, since_ns, now.reached_ns) if subject.type == "nic" else None
         speed_bps = 0.0 if use is None else self.cabling.topology.nic_speed_bps(subject.id) or use.speed_bps
-        if use is not None and use.rate_bps < _BUSY * speed_bps and use.paused_hz < self.config.pause_rate_hz:
+        idle = use is not None and use.rate_bps < _BUSY * speed_bps and use.paused_hz < self.config.pause_rate_hz
+        if use is not None and idle and not self._of_few(location, now):
             self._causes[subject] = "slow-nic"
             return "slow-nic", (Evidence("port-use", round(use.rate_bps / speed_bps, 3), "1", subject.id, 1.0),)
         known = marked[np.isfinite(marked)]
@@ -307,7 +308,7 @@ class CongestionDetector:
         if age_ns < (_SINGLE_NS if single else _ALONE_NS) and self._of_few(location, now):
             self._mild.add(subject)
             return True
-        short = subject.type == "link" and age_ns < _SURGE_NS and excess_us < _SURGE_US
+        short = subject.type == "link" and age_ns < SURGE_NS and excess_us < _SURGE_US
         return short and self._is_of_a_surge(location, now)
 
     def _is_of_a_surge(self, location: Location, now: Instant) -> bool:
@@ -316,12 +317,19 @@ class CongestionDetector:
         mine = np.union1d(location.directed_paths(), np.flatnonzero(crossing_it))
         if load_has_grown(self.delays, mine, self.delays.fresh(now.reached_ns, _NOW_NS)):
             self._grown_ns = now.reached_ns
-        return self._grown_ns != ABSENT_NS and now.reached_ns - self._grown_ns < _SURGE_NS
+        return self._grown_ns != ABSENT_NS and now.reached_ns - self._grown_ns < SURGE_NS
 
     def _of_few(self, location: Location, now: Instant) -> bool:
         """Whether less than half of what crosses a place now waits there: before a port all would, in a busy host some
         do, and where bursts meet some do.
+
+        What crosses an inferred place is not known; there it is whether one NIC alone sees what its leaf's others do
+        not.
         """
+        if len(location.beside) > 1:
+            sessions = self.cabling.sessions
+            ends = np.concatenate([sessions.table[end][location.slots] for end in ("src", "dst")])
+            return len({sessions.nics.list[n] for n in ends.tolist()}.intersection(location.beside)) < 2
         if location.subject.type not in ("link", "nic") or sent_by_nics(location.directions):
             return False
         mine = location.directed_paths()

@@ -2,7 +2,9 @@
 
 Marks of a queue are information: its paths are not slow yet. Where the marked probes did not wait, there is none, and
 the threshold is wrong (`compare.waits`): that is a warning. So is a queue that marks almost everything: its senders do
-not yield. (On paths whose own delay varies much, as a job's bursts make it, it may be seen by its marks alone.)
+not yield. (On paths whose own delay varies much, as a job's bursts make it, it may be seen by its marks alone.) While
+load grows everywhere (`queues.surges`) all yield, to each other, and some port is marked all the time; so that is
+information for as long as a surge's queue is.
 
 CE instead of ECT is a mark, not a rewrite (RFC 3168 section 5). A reflector that answers in the class in which the
 probe arrived is not blamed for the reverse direction.
@@ -25,6 +27,7 @@ from sdfstream.detect.inferred.hidden import evidence_of
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.problem import Observations
+from sdfstream.detect.queues.surges import SURGE_NS, load_has_grown
 from sdfstream.detect.recent import LocationCache
 from sdfstream.detect.sessions import Sessions
 from sdfstream.numeric.binomial import wilson
@@ -66,6 +69,10 @@ class MarkDetector:
         self.blamed: frozenset[str] = frozenset()
         self._mistuned: frozenset[str] = frozenset()
         """Of `blamed` those that mark what hardly waited."""
+        self._flooded_ns: dict[str, int] = {}
+        """Of `blamed` those that mark almost everything: since when, bus time."""
+        self._grown_ns = ABSENT_NS
+        """Bus time at which load was last seen to have grown beside one of these."""
         self._caches = (LocationCache(), LocationCache())
         """Of marks, and of rewriting."""
 
@@ -130,6 +137,7 @@ class MarkDetector:
         self.window.advance(now_ns)
         if not (self.window.holds("marked") or self.window.holds("rewritten")):
             self.blamed = self._mistuned = frozenset()
+            self._flooded_ns.clear()
             return []
         self.table["slow_ns"][: slow.size][slow] = now_ns
         slow_ns = self.table["slow_ns"][: slow.size]
@@ -143,7 +151,7 @@ class MarkDetector:
             sick = usable & (low > self.config.ce_share) & ~slow
             well = usable & (marked <= self.config.ce_share * arrived)
             locations = self._locate(sick, well, marked, arrived, self.config.ce_share, now_ns)
-            of_marks = [self._marks_detection(p, now_ns) for p in locations if not queues & _names(p)]
+            of_marks = [self._marks_detection(p, now) for p in locations if not queues & _names(p)]
             self._mistuned = frozenset(d.subject.id for d in of_marks if d.cause == "ecn-mistuned")
             detections += of_marks
         if rewritten.any():
@@ -151,6 +159,7 @@ class MarkDetector:
             locations = self._locate(sick, usable & (rewritten == 0), rewritten, arrived, 1e-3, now_ns)
             detections += [self._rewrite_detection(p, now_ns) for p in locations]
         self.blamed = frozenset(c.subject.id for c in detections)
+        self._flooded_ns = {name: since_ns for name, since_ns in self._flooded_ns.items() if name in self.blamed}
         return detections
 
     def _locate(self, sick: Bools, well: Bools, hit: Ints, arrived: Ints, noise: float, now_ns: int) -> list[Location]:
@@ -175,8 +184,8 @@ class MarkDetector:
         paths = [self.sessions.path_id(n // 2, "rev" if n % 2 else "fwd") for n in number[:MAX_SYMPTOMS].tolist()]
         return tuple(symptom(kind, Subject("path", str(p)), since_ns) for p in paths)
 
-    def _marks_detection(self, location: Location, now_ns: int) -> Detection:
-        number, where = location.directed_paths(), " ".join(location.directions)
+    def _marks_detection(self, location: Location, now: Instant) -> Detection:
+        number, where, now_ns = location.directed_paths(), " ".join(location.directions), now.now_ns
         marked = int(self.window.totals("marked")[number].sum())
         arrived = int(self.window.totals("arrived")[number].sum())
         self.waits.ask_neighbours(number)
@@ -199,7 +208,7 @@ class MarkDetector:
             "ecn-mistuned" if mistuned else "queueing",
             location.probability,
             tuple(evidence),
-            severity="warning" if mistuned or flooded else "info",
+            severity="warning" if mistuned or (flooded and not self._is_of_a_surge(location, now)) else "info",
             suspects=tuple(location.suspects),
             symptoms=self._symptoms("ecn-marks", number, now_ns),
             confirm_ns=int(self.config.ce_only_s * NS_PER_S),
@@ -209,6 +218,16 @@ class MarkDetector:
             direction_known=location.direction_known,
             classes=self._classes(number),
         )
+
+    def _is_of_a_surge(self, location: Location, now: Instant) -> bool:
+        """Whether what marks almost everything has done so for no longer than a surge's queue may stand in one."""
+        since_ns = self._flooded_ns.setdefault(location.subject.id, now.now_ns)
+        crossing = np.isin(self.cabling.element, self.cabling.numbers(location.directions)).any(axis=2).reshape(-1)
+        mine = np.union1d(location.directed_paths(), np.flatnonzero(crossing))
+        if load_has_grown(self.delays, mine, self.delays.fresh(now.reached_ns, NS_PER_S // 2)):
+            self._grown_ns = now.now_ns
+        grown = self._grown_ns != ABSENT_NS and now.now_ns - self._grown_ns < SURGE_NS
+        return grown and now.now_ns - since_ns < SURGE_NS
 
     def _is_mistuned(self, subject_id: str, waits: Waits | None, marked: int) -> bool:
         """Whether what is marked there did not wait; what was told stays until the contrary is sure."""
@@ -261,6 +280,8 @@ class MarkDetector:
             "blamed": sorted(self.blamed),
             "waits": self.waits.snapshot(),
             "mistuned": sorted(self._mistuned),
+            "flooded": [[name, since_ns] for name, since_ns in self._flooded_ns.items()],
+            "grown_ns": self._grown_ns,
             "caches": [m.snapshot() for m in self._caches],
         }
 
@@ -274,6 +295,8 @@ class MarkDetector:
             self.waits.restore(state["waits"])
             self._mistuned = frozenset(state["mistuned"])
         self.waits.ensure()
+        self._flooded_ns = {name: int(since_ns) for name, since_ns in state.get("flooded", ())}
+        self._grown_ns = int(state.get("grown_ns", ABSENT_NS))
         for cache, saved in zip(self._caches, state["caches"], strict=True):
             cache.restore(saved)
 

@@ -13,8 +13,10 @@ import numpy as np
 
 from sdfstream.detect.delays import DelayBaselines
 from sdfstream.detect.queues.shifts import MEAN_OF_NOISE
-from sdfstream.records.units import Bools, Int64s
+from sdfstream.records.units import NS_PER_S, Bools, Int64s
 
+SURGE_NS: Final = 15 * NS_PER_S
+"""What a surge makes of queues and marks is no trouble for so long."""
 _LEAST_PATHS: Final = 16
 """Directed paths beside the queue that say whether load has grown."""
 _SIGMAS: Final = 3.0
