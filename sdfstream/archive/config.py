@@ -57,7 +57,7 @@ class ArchiveConfig:
     pending_bytes: int = 512 << 20
     """Messages in memory and not yet inserted; with more than that nothing further is read."""
     retention: Retention | None = None
-    """How long rows stay, by the wall clock; None: for good."""
+    """How long rows stay, by the archive's own time; None: for good."""
     replay: bool = False
     """The rows to write are old: no row of this archive expires from now on; one with expiring rows is refused."""
     retry_ms: int = 200

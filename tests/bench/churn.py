@@ -1,8 +1,9 @@
-"""Probe messages of a mesh in which things change all the time: for `soak`.
+"""Probe messages of a mesh in which things change all the time: for `soak` and `day`.
 
-Every host flushes twice a second. Hosts restart (a new run, sequence numbers from 0), NICs fall silent and come back,
-NICs lose probes or mark them for a while, now and then a host takes its other source ports (its sessions are others
-then) or is replaced by one of another name. All of it on a schedule, so that ten minutes are like the next ten.
+Every host flushes twice a second unless told otherwise. Hosts restart (a new run, sequence numbers from 0), NICs fall
+silent and come back, NICs lose probes or mark them for a while, now and then a host takes its other source ports (its
+sessions are others then) or is replaced by one of another name. All of it on a schedule, so that ten minutes are like
+the next ten.
 """
 
 from __future__ import annotations
@@ -53,11 +54,23 @@ class Churn:
     hosts, nics, peers, ports : int
         Every NIC probes so many peers over so many source ports.
     rate_hz : int
-        Of every path.
+        Of every path; whole rounds in `flush_ns`.
+    flush_ns : int
+        From one flush of an agent to its next; a second in whole flushes, or whole seconds.
     """
 
-    def __init__(self, rng: np.random.Generator, hosts: int = 8, nics: int = 2, peers: int = 4, ports: int = 4) -> None:
-        self.rng, self.nics, self.peers, self.ports, self.rate_hz = rng, nics, peers, ports, 16
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        hosts: int = 8,
+        nics: int = 2,
+        peers: int = 4,
+        ports: int = 4,
+        rate_hz: int = 16,
+        flush_ns: int = FLUSH_NS,
+    ) -> None:
+        self.rng, self.nics, self.peers, self.ports, self.rate_hz = rng, nics, peers, ports, rate_hz
+        self.flush_ns = flush_ns
         self.hosts = [Host(f"h{n:03}") for n in range(hosts)]
         self.schedule = Schedule()
         self.offset_ns = rng.normal(0, 1e6, hosts).astype(np.int64)
@@ -72,11 +85,14 @@ class Churn:
 
     def run(self, seconds: int) -> Iterator[Message]:
         """Messages of so many seconds of bus time."""
-        for step in range(1, seconds * NS_PER_S // FLUSH_NS + 1):
-            if step % 2 == 0:
-                self._change(step // 2)
+        told_s = 0
+        for step in range(1, seconds * NS_PER_S // self.flush_ns + 1):
+            now_s = step * self.flush_ns // NS_PER_S
+            for second in range(told_s + 1, now_s + 1):
+                self._change(second)
+            told_s = now_s
             for number in range(len(self.hosts)):
-                yield self._flush(number, step * FLUSH_NS)
+                yield self._flush(number, step * self.flush_ns)
 
     def _change(self, second: int) -> None:
         plan, host = self.schedule, self.hosts[second // 7 % len(self.hosts)]
@@ -89,12 +105,12 @@ class Churn:
 
     def _flush(self, number: int, end_ns: int) -> Message:
         host, rng = self.hosts[number], self.rng
-        rounds = self.rate_hz * FLUSH_NS // NS_PER_S
+        rounds = self.rate_hz * self.flush_ns // NS_PER_S
         path = np.tile(np.arange(self.nics * self.peers * self.ports), rounds)
         turn = np.repeat(np.arange(rounds), path.size // rounds)
         period_ns = NS_PER_S // self.rate_hz
         n = path.size
-        sent_ns = end_ns - FLUSH_NS + turn * period_ns + rng.integers(0, period_ns // 2, n)
+        sent_ns = end_ns - self.flush_ns + turn * period_ns + rng.integers(0, period_ns // 2, n)
         nic = path // (self.peers * self.ports)
         far = (number + 1 + path // self.ports % self.peers) % len(self.hosts)
         lost, marked = self._faults(number, far, nic, end_ns)

@@ -25,6 +25,7 @@ import numpy as np
 
 from sdfstream import pipeline
 from sdfstream.archive.config import LIVE, ArchiveConfig
+from sdfstream.archive.retention import Retention
 from sdfstream.archive.writer_io import Archive
 from sdfstream.board.board import Board
 from sdfstream.board.jobs import JobBoard
@@ -53,12 +54,12 @@ def rss_mb() -> float:
 class Soak:
     """The one-process pipeline, stepped by hand, and what it weighs."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, retention: Retention | None = None) -> None:
         self.stages = pipeline.stages(Settings())
         self.chain = replay.Chain(self.stages)
         self.chain.start(EPOCH_NS)
         self.boards = [Board(), JobBoard()]
-        limits = ArchiveConfig(str(folder), "soak", limits=LIVE) if folder else None
+        limits = ArchiveConfig(str(folder), "soak", limits=LIVE, retention=retention) if folder else None
         self.archive = Archive.open(limits) if limits else None
         self.counts: Counter[str] = Counter()
 

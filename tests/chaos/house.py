@@ -18,13 +18,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from sdfstream.actuate import keys_io
 from sdfstream.bus.kafka.bus_io import KafkaBus
 from sdfstream.bus.kafka.config import KafkaConfig
+from sdfstream.probes.config import AgentConfig
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import LIVENESS
 from tests.chaos import journal
@@ -41,6 +42,8 @@ DISK_MB = 2
 ARCHIVE_DISK_MB = 8
 SMALL_BYTES = 256 << 10
 """What the agent that is cut off keeps in memory: less than it makes while its disk is full, so that it has to shed."""
+SHIPPED = {f.name: f.default for f in fields(AgentConfig) if f.name in ("buffer_bytes", "spill_bytes")}
+"""What an agent keeps while its bus is away, unless told otherwise."""
 STEPPED = ("detect", "actuate")
 """Stages whose clock is stepped."""
 _CLONE_NEWNS = 0x00020000
@@ -106,6 +109,8 @@ class House:
     """Small disks of their own, by whose they are."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Further settings of the stages, as in their YAML file."""
+    small_disks: bool = True
+    """The archive's spill and the agent that is cut off have disks that fill up; else all have what is shipped."""
 
     async def up(self) -> None:
         """Start everything and wait until it works."""
@@ -144,7 +149,7 @@ class House:
         name = f"{stage}-{member}"
         data = self.folder / "data" / (stage if stage == "actuate" else name)
         data.mkdir(parents=True, exist_ok=True)
-        if stage == "archive" and name not in self.disks:
+        if stage == "archive" and self.small_disks and name not in self.disks:
             self._disk(name, data, ARCHIVE_DISK_MB)
         words = [
             "run",
@@ -207,13 +212,16 @@ class House:
     async def _agent(self, name: str, hosts: tuple[str, ...], key: Path, bus: str) -> None:
         place = self.folder / "agents" / name
         place.mkdir(parents=True)
-        if name == CUT:
+        small = name == CUT and self.small_disks
+        if small:
             self._disk(name, place / "spill", DISK_MB)
         written = place / "journal"
         words = ["--bus", f"kafka://{bus}", "--hosts", ",".join(hosts), "--journal", str(written), "--key", str(key)]
         words += ["--spill", str(place / "spill")]
-        if name == CUT:
+        if small:
             words += ["--memory", str(SMALL_BYTES), "--disk", str(DISK_MB << 19)]
+        elif not self.small_disks:
+            words += ["--memory", str(SHIPPED["buffer_bytes"]), "--disk", str(SHIPPED["spill_bytes"])]
         agent = AgentProcess(self._child(name, "tests.chaos.agent", *words, pipe=True), hosts, written)
         self.agents[name] = agent
         await agent.start()

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.structs import TopicPartition
 
 from sdfstream.bus.kafka import task_io
 from sdfstream.bus.kafka.bus_io import KafkaBus
@@ -185,3 +187,26 @@ async def test_a_wall_clock_that_is_set_does_not_take_bus_time_along(kafka: Brok
             await task.commit(notes={"n": b"%d" % hours})
     finally:
         await bus.close()
+
+
+async def test_a_task_goes_on_behind_what_the_broker_has_expired(kafka: Broker) -> None:
+    """Its position is gone: what is left comes once, and what is gone is counted."""
+    async with bus_on(kafka, f"expired{time.time_ns()}.") as bus:
+        reader = await bus.subscribe("ear", [FINDING.name])
+        task = await bus.task(WORK)
+        await bus.publish([clock(0)])
+        assert marks(await read(task, 1)) == [0]
+        await task.commit([finding(0)])
+        await bus.publish([clock(i) for i in range(1, 10)])
+        admin = AIOKafkaAdminClient(bootstrap_servers=kafka.address)
+        await admin.start()
+        partition = TopicPartition(bus.config.prefix + CLOCK.name, 0)
+        await admin.delete_records({partition: RecordsToDelete(before_offset=7)})
+        await admin.close()
+        task = await bus.task(WORK)  # a process that was away for longer than the topic's retention
+        left = marks(await read(task, 3))
+        assert left == [7, 8, 9]
+        await task.commit([finding(mark) for mark in left])
+        assert marks(await take(reader, 4)) == [0, 7, 8, 9]
+        assert await reader.read(timeout_s=0.5) == [], "none twice"
+        assert bus.counters.get("lost", f"echo:{CLOCK.name}") == 6

@@ -23,6 +23,8 @@ import uvloop
 from tests.bench.harness import Result, SkippedError
 
 NAMES = ("failover", "faults", "collision", "iperf", "lapses", "blind", "forged", "clock", "zombies")
+APART = ("outage",)
+"""By name only: a quarter of an hour each."""
 
 
 @dataclass
@@ -38,7 +40,7 @@ class Live(Result):
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.trials", description=__doc__)
-    parser.add_argument("--only", action="append", choices=NAMES, help="this one; repeatable")
+    parser.add_argument("--only", action="append", choices=(*NAMES, *APART), help="this one; repeatable")
     parser.add_argument("--trials", type=int, default=20, help="repetitions of each (default 20)")
     parser.add_argument("--seed", type=int, default=1, help="of the choices of links and ports (default 1)")
     parser.add_argument(
