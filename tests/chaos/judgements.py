@@ -39,7 +39,7 @@ class Verdict:
 
 
 def findings(known: Sequence[Known], said: Sequence[Said]) -> Verdict:
-    """Every fault was found, and is over; nothing was said twice; a finding opens once and ends once."""
+    """Every fault was found, and is over; nothing was said twice; a finding opens once and ends once, or is told once."""
     verdict = Verdict(expected=len(known))
     _twice(verdict, said, lambda d: (d["id"], d["status"], d["seen_at_ns"]), "finding")
     found = _episodes(verdict, said)
@@ -57,7 +57,8 @@ def _episodes(verdict: Verdict, said: Sequence[Said]) -> list[list[Said]]:
         id_, status = one.data["id"], one.data["status"]
         life = lives.get(id_, [])
         over = not life or life[-1].data["status"] == "resolved"
-        if over != (status == "open"):
+        passed = status == "resolved" and not life  # a fault that was over before it could be told opens resolved
+        if over != (status == "open" or passed):
             before = life[-1].data["status"] if life else "nothing"
             verdict.remarks.append(f"finding {id_} of {_subject(one)}: {status} after {before} at {one.place}")
         if over:

@@ -182,7 +182,7 @@ def said(at_s: float, status: str, id_: str = "f1", subject: str = "l0--s1", kin
 WHOLE = [said(11, "open"), said(16, "update"), said(27, "resolved")]
 
 
-@pytest.mark.parametrize("more", [[], [said(30, "open"), said(33, "resolved")]])
+@pytest.mark.parametrize("more", [[], [said(30, "open"), said(33, "resolved")], [said(60, "resolved", "passed")]])
 def test_a_fault_found_once_and_resolved(more: list[Said]) -> None:
     verdict = judgements.findings(KNOWN, [*WHOLE, *more])
     assert (verdict.expected, verdict.seen, verdict.doubled, verdict.remarks) == (1, 1, 0, [])
