@@ -264,7 +264,7 @@ class PublishBuffer:
             self._away_since_s = None
             self._pressure.back(time.monotonic_ns())
             _log.warning("the bus is back%s", "; what was kept on disk follows" if queue.on_disk else "")
-        if self._disk is not None:
+        if self._disk is not None and self._disk.has_work:
             self._disk.wake()
 
     async def _sweep(self, disk: SpillTask) -> None:

@@ -39,7 +39,7 @@ class Verdict:
 
 
 def findings(known: Sequence[Known], said: Sequence[Said]) -> Verdict:
-    """Every fault was found, and is over; nothing was said twice; a finding opens once and ends once, or is told once."""
+    """Every fault was found, and is over; nothing was said twice; each opens and ends once, or is told once."""
     verdict = Verdict(expected=len(known))
     _twice(verdict, said, lambda d: (d["id"], d["status"], d["seen_at_ns"]), "finding")
     found = _episodes(verdict, said)

@@ -124,6 +124,9 @@ class EngineThread:
         """Who takes the rows of a host, and what stands before them in every message."""
         self._collected_at_ns = self._drained_at_ns = self._clocks_at_ns = self._sockets_at_ns = -1
         self._closed = False
+        self._is_notified = False
+        self._found = True
+        """Whether there may be something to collect; always, unless `on_found` is told of it."""
         self._forget_loop: Callable[[], object] = bool
 
     def range_of(self, host: str) -> EngineRange:
@@ -166,8 +169,10 @@ class EngineThread:
 
         def found() -> None:
             shell.acknowledge()
+            self._found = True
             call()
 
+        self._is_notified = True
         loop.add_reader(shell.found_fd, found)
         self._forget_loop = partial(loop.remove_reader, shell.found_fd)
 
@@ -202,6 +207,9 @@ class EngineThread:
         if now_ns == self._collected_at_ns:
             return
         self._collected_at_ns = now_ns
+        if not self._found:
+            return
+        self._found = not self._is_notified
         for event in self.engine.take_events():
             if event["kind"] == layouts.EVENT_LIVENESS:
                 self._host_at(int(event["path"])).take_event(event)

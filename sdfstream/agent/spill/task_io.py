@@ -77,6 +77,11 @@ class SpillTask:
         """Look for a step to do."""
         self._wake.set()
 
+    @property
+    def has_work(self) -> bool:
+        """Whether there may be one: for as long as the bus takes everything at once there is none."""
+        return self.excess_bytes > 0 or any(queue.acknowledged or queue.on_disk for queue in self._queues)
+
     async def run(self) -> None:
         """Step until `stop`."""
         while not self._stopping:
