@@ -37,7 +37,9 @@ class BatchLimits:
     deduplication window: an insert that may have to be repeated must never fill it."""
 
 
-LIVE = BatchLimits(few_rows=15_000)
+LIVE = BatchLimits(rows=1_000_000, bytes=192 << 20, few_rows=15_000)
+"""Age alone makes an insert due, up to hundreds of hosts: a second's delays of a path are one row of the seconds' table
+if they come in one insert, five in five, and those have to be merged."""
 REPLAY = BatchLimits(rows=1_000_000, bytes=256 << 20, age_ms=10_000)
 
 

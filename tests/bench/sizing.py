@@ -89,9 +89,7 @@ class Pipeline:
         """CPU seconds of each part for these messages, which are inserted when this returns."""
         before, whole = [s.cpu_s for s in self.stages], whole_s()
         for call in in_calls(given):
-            for one in (*call, *self.chain.take(call)):
-                if one.topic in ARCHIVED:
-                    self.archive.add_blocking([one])
+            self.archive.add_blocking([one for one in (*call, *self.chain.take(call)) if one.topic in ARCHIVED])
         asyncio.run(self.archive.flush())
         spent: dict[str, float] = {}
         for stage, was in zip(self.stages, before, strict=True):
