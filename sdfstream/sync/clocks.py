@@ -13,7 +13,7 @@ from sdfstream.numeric.graph import components
 from sdfstream.numeric.group import Distinct
 from sdfstream.numeric.table import Table
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
-from sdfstream.sync import drift, mesh, wander
+from sdfstream.sync import drift, mesh, straying, wander
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.estimates import ClockEstimates
 from sdfstream.sync.mesh import Solved
@@ -55,6 +55,7 @@ class MeshClocks:
                 "surprise_ns2": np.float64(0.0),
                 "breach_ns2": np.float64(0.0),
                 "usual_log_var": np.float64(np.nan),
+                "usual_lag": np.float64(0.0),
                 "reach_factor": np.float64(1.0),
                 "samples": np.float64(0.0),
                 "sampled_at_ns": np.float64(NEVER),
@@ -130,9 +131,7 @@ class MeshClocks:
         for name in ("offset_var_ns2", "offset_skew_cov", "skew_var_ppb2"):
             b[name] = np.where(held, getattr(s, name), b[name])
         self._learn_drift(predicted, held, ticks)
-        log = np.log(np.maximum(b["offset_var_ns2"], 1e-6))
-        old = np.where(np.isnan(t["usual_log_var"]) | (t["usual_log_var"] > log + 2.0), log, t["usual_log_var"])
-        t["usual_log_var"] = old + (log - old) / _USUAL_TICKS
+        self._learn_usual(held)
         blocks = np.bincount(e.src, e.blocks, self.n) + np.bincount(e.dst, e.blocks, self.n)
         t["samples"] += blocks
         t["sampled_at_ns"] = np.where(blocks > 0.0, self.estimates.at_ns, t["sampled_at_ns"])
@@ -151,6 +150,16 @@ class MeshClocks:
         self.wander.surprised(t, b["offset_var_ns2"], surprise_ns2)
         self.wander.tick(t, b, self.estimates.at_ns, ticks, self.label, self.estimates.reference)
         self._walks()
+
+    def _learn_usual(self, held: Bools) -> None:
+        """What each clock's variance usually is, and by how much most clocks of its component are below that now."""
+        t = self.table
+        log = np.log(np.maximum(self.estimates.table["offset_var_ns2"], 1e-6))
+        old = np.where(np.isnan(t["usual_log_var"]) | (t["usual_log_var"] > log + 2.0), log, t["usual_log_var"])
+        t["usual_log_var"] = old + (log - old) / _USUAL_TICKS
+        size = np.bincount(self.label, minlength=self.n)[self.label]
+        below = mesh.medians(t["usual_log_var"] - log, self.label, held)
+        t["usual_lag"] = np.where(size >= straying.LARGE, np.maximum(below, 0.0), 0.0)
 
     def _doubt_breached(self, e: ReducedEdges, blocks: Float64s) -> None:
         """Widen the bound of clocks most of whose packets contradict it, before it is clear what they did.
@@ -183,11 +192,12 @@ class MeshClocks:
         """Variance behind the bound of each clock, from its own variance `own`: never much less than usual.
 
         After a lucky packet the variance is too small for a moment: it counts with at
-        least its geometric mean of the last ten seconds. Surprises and breaches widen it at once.
+        least its geometric mean of the last ten seconds, less what is common to a large mesh: not all of it is lucky
+        at once, but it learns. Surprises and breaches widen it at once.
         """
         t = self.table
-        usual_ns2 = np.where(np.isnan(t["usual_log_var"]), own, np.exp(t["usual_log_var"]))
-        result: Float64s = np.maximum(own, usual_ns2) * self.wander.bound_factor(t)
+        usual_ns2 = np.where(np.isnan(t["usual_log_var"]), own, np.exp(t["usual_log_var"] - t["usual_lag"]))
+        result: Float64s = np.maximum(own, usual_ns2) * t["bound_factor"]
         result += t["surprise_ns2"] + t["breach_ns2"] + t["drift_doubt_ns2"]
         return result
 
@@ -316,3 +326,5 @@ class MeshClocks:
         self.table.restore(state["table"])
         self.wander.restore(state["wander"])
         self.label = state["label"]
+        if "bound_factor" not in state["table"]:  # of an earlier version
+            self.wander.renew_bound(self.table, self.label)

@@ -80,9 +80,9 @@ _DOUBT_TOGETHER: Final = 1.0
 """The odds from which the bound widens, at least; those of more clocks alone where they are higher."""
 _USUAL_DOUBT: Final = 0.4
 """Probability, at these odds, that widens nothing yet: steady meshes of 8 clocks show more in one tick of 130."""
-_ANSWERED: Final = 1.0 / 3.0
-"""Drifts of many are at first taken for this share of what they are (measured): corrections answer them by 0.4 of what
-gains say. The bound reckons with what they are."""
+_ANSWERED: Final = 0.21
+"""Drifts of many are at first taken for a third of what they are (measured): corrections answer them by 0.4 of what
+gains say. The bound reckons with half as much again as they are, since what a clock strays by chance leaves no room."""
 _HELD_S: Final = 2.0
 """What many suspected drifts may have made of the clocks is forgotten in this time."""
 _TOGETHER_S: Final = 3.0

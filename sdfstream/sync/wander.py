@@ -13,7 +13,7 @@ Each clock keeps its state at the start of stretches of several lengths W, and a
   from all of them, and each clock's own.
 - *Short stretches measure the scale*: a ratio above one at every W is a filter that trusts its packets too much
   (`scale`, which also divides the long ones' ratios).
-- *The bound* takes the worst ratio of all W.
+- *The bound* takes the worst ratio of all W, as far as it is beyond chance (`straying`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy as np
 from sdfstream.numeric.group import sums
 from sdfstream.numeric.table import Table
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
+from sdfstream.sync import straying
 from sdfstream.sync.config import SyncConfig
 
 HORIZONS: Final = (10, 40, 80, 160, 320)
@@ -58,7 +59,6 @@ _SCALE_POWER: Final = 1.0
 _SCALE_MEMORY: Final = 0.98
 _RATIO_MEMORY_S: Final = 60.0
 _WILD: Final = 30.0
-_MISTRUST: Final = 1.5
 _START: Final = 5.0
 _LEAST_SCALE: Final = 1.0
 NEVER: Final = -1e18
@@ -70,6 +70,7 @@ COLUMNS: Final = {
     "own_log_q": np.float64(0.0),
     "own_log_q_info": np.float64(_OWN_INFO[0]),
     "surprise_log_q": np.float64(0.0),
+    "bound_factor": np.float64(1.0),
 }
 """Columns of the clocks' table that belong here."""
 WIDE_COLUMNS: Final = {
@@ -80,6 +81,7 @@ WIDE_COLUMNS: Final = {
     "start_at_ns": np.full(len(HORIZONS), NEVER),
     "error": np.full(len(HORIZONS), _START),
     "expected_error": np.full(len(HORIZONS), _START),
+    "expected_square": np.full(len(HORIZONS), _START**2 / straying.START),
 }
 """Those with a value per horizon."""
 
@@ -107,12 +109,11 @@ class Wander:
         result: Float64s = q * q
         return result
 
-    def bound_factor(self, t: Table) -> Float64s:
-        """What each clock's variance is multiplied by in its published bound."""
-        ratio = (t["error"] / t["expected_error"]).max(axis=0)
-        # where predictions stray the model is wrong, and by more at times than on average
-        result: Float64s = np.maximum(np.where(ratio > 1.0, ratio**_MISTRUST, ratio), self._c.least_bound_factor)
-        return result
+    def renew_bound(self, t: Table, label: Int64s) -> None:
+        """Work out anew what each clock's variance is multiplied by in its published bound (`bound_factor`)."""
+        t["bound_factor"] = straying.bound_factor(
+            t["error"], t["expected_error"], t["expected_square"], label, self._c.least_bound_factor
+        )
 
     def surprised(self, t: Table, offset_var_ns2: Float64s, surprise_ns2: Float64s) -> None:
         """Packets surprised some clocks' sessions by more than any queue explains (`surprise_ns2`, ns²).
@@ -149,6 +150,7 @@ class Wander:
             t["start_offset_ns"][horizon] -= b["drifted_ns"]
             t["start_skew_ppb"][horizon] -= b["drifted_ppb"]
             t["start_at_ns"][horizon] = np.where(free > 0.0, at_ns, NEVER)
+        self.renew_bound(t, label)
 
     def _compare(self, t: Table, b: Table, horizon: int, at_ns: float, free: Float64s, tied: Bools) -> None:
         known = t["start_at_ns"][horizon] > NEVER
@@ -189,6 +191,8 @@ class Wander:
         capped = np.minimum(error, _WILD * expected_error)
         t["error"][horizon] = t["error"][horizon] * fade + np.where(settled, capped, 0.0)
         t["expected_error"][horizon] = t["expected_error"][horizon] * fade + np.where(settled, expected_error, 0.0)
+        square = np.where(settled, expected_error * expected_error, 0.0)
+        t["expected_square"][horizon] = t["expected_square"][horizon] * (fade * fade) + square
         if horizon == _SHORT:
             fade = np.where(settled, _SCALE_MEMORY, 1.0)
             capped = np.minimum(error, 25.0 * np.maximum(expected_error, 1.0))

@@ -221,6 +221,33 @@ def test_a_lucky_moment_does_not_narrow_the_bound(lucky: float) -> None:
     assert (clocks.own_bound(clocks.estimates.table["offset_var_ns2"]) > 0.8 * usual_ns2).all()
 
 
+@pytest.mark.parametrize("n", [8, 24])
+def test_a_large_mesh_that_learns_is_not_as_wide_as_it_was(n: int) -> None:
+    """Its variances fall by a third in 1.5 s, all of them alike; of fewer clocks the margin is kept."""
+    clocks = known(*(f"c{k:02d}" for k in range(n)))
+    for k in range(1, 16):
+        tick(clocks, ring(n, weight=0.02 * (1.0 + 0.033 * k)), k, 0.1 * k)
+    own, t = clocks.estimates.table["offset_var_ns2"].copy(), clocks.table
+    width = clocks.own_bound(own) / (own * t["bound_factor"])
+    print(f"{n} clocks: {width.max():.2f} times what their variances say")
+    assert (width < 1.05).all() if n == 24 else (width > 1.15).all()
+    # one of them that is lucky alone keeps its usual one
+    lucky = np.where(np.arange(n) == 3, 0.2, 1.0) * own
+    assert clocks.own_bound(lucky)[3] > 0.8 * clocks.own_bound(own)[3]
+
+
+def test_the_bound_of_a_snapshot_of_an_earlier_version_is_worked_out_anew() -> None:
+    clocks, other = known("a", "b", "c"), MeshClocks(CONFIG)
+    for k in range(1, 42):
+        tick(clocks, ring(3, offset_ns=[5.0 * k, 0.0, 0.0]), k, 0.1 * k)
+    assert clocks.table["bound_factor"].max() > 2.0
+    state = load(dump(clocks.snapshot()))
+    for name in ("bound_factor", "expected_square", "usual_lag"):
+        del state["table"][name]
+    other.restore(state)
+    assert (other.table["bound_factor"] >= clocks.table["bound_factor"]).all()
+
+
 def test_all_that_is_known_comes_back_from_its_bytes() -> None:
     clocks, other = known("a", "b", "c"), MeshClocks(CONFIG)
     for k in range(1, 15):

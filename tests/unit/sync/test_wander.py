@@ -100,7 +100,7 @@ def test_a_filter_that_trusts_its_packets_too_much_says_so_in_its_bound() -> Non
     fooled.noise = 2.0
     honest.run(60.0)
     fooled.run(60.0)
-    wide, usual_ns2 = (float(bank.wander.bound_factor(bank.t).mean()) for bank in (fooled, honest))
+    wide, usual_ns2 = (float(bank.t["bound_factor"].mean()) for bank in (fooled, honest))
     print(f"bound's factor {usual_ns2:.2f} honest, {wide:.2f} fooled")
     assert wide > 1.5 * usual_ns2
     assert float((fooled.t["short_error"] / fooled.t["short_expected_error"]).mean()) > 2.0
