@@ -134,8 +134,9 @@ def _say(result: Result, outcome: Outcome, lags: Lags, seed: int) -> None:
     told = report.as_json(outcome, PlacementReport(), seed, 0.0)
     result.say(
         f"{told['produced']:,} rows made, {told['archived']:,} archived, {told['lost']} lost, "
-        f"{told['doubled']} doubled, {told['shed']} shed; faults found {told['findings_seen']}/{told['findings_expected']}, "
-        f"{told['findings_doubled']} findings doubled; told {outcome.late_s:.1f} s late at worst",
+        f"{told['doubled']} doubled, {told['shed']} shed; faults found {told['findings_seen']} of "
+        f"{told['findings_expected']}, {told['findings_doubled']} findings doubled; "
+        f"the story was {outcome.late_s:.1f} s late at worst",
         **{key: told[key] for key in _BOOKS},
         seed=seed,
     )
