@@ -105,9 +105,7 @@ async def test_an_outage_that_memory_does_not_hold_costs_nothing(tmp_path: Path,
     assert not list((tmp_path / "s").glob("*.spill"))
 
 
-async def test_what_comes_while_an_outage_is_made_up_for_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_comes_while_a_backlog_is_published_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such rows wait behind what is on disk, not because the bus cannot keep up."""
     monkeypatch.setattr(pressure, "LATE_NS", 100_000_000)
     bus = Bus()
