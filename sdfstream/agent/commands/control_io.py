@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sdfstream.agent.commands import journal
 from sdfstream.agent.commands.actuator import Actuator, ActuatorAnswer, ActuatorRequest
@@ -25,10 +25,8 @@ from sdfstream.errors import BusError, FormatError
 from sdfstream.records.command import Outcome
 from sdfstream.records.job import JobShard
 from sdfstream.records.message import MOST_KEY, Event, Message, Output
+from sdfstream.records.signature import KeyRing
 from sdfstream.records.topics import OUTCOME
-
-if TYPE_CHECKING:
-    from sdfstream.records.signature import KeyRing
 
 _log = logging.getLogger("sdfstream.control")
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sdfstream.agent.commands.actuator import ActuatorAnswer, ActuatorRequest
 from sdfstream.agent.commands.admission import Admission, Admitted, Refusal, Terms, refused, terms
@@ -28,12 +28,10 @@ from sdfstream.errors import FormatError
 from sdfstream.records.command import Command, Outcome
 from sdfstream.records.job import JobShard
 from sdfstream.records.message import Message
+from sdfstream.records.signature import KeyRing
 from sdfstream.records.units import NS_PER_MS
 from sdfstream.runtime.raised import is_of_message
 from sdfstream.stats import Counters
-
-if TYPE_CHECKING:
-    from sdfstream.records.signature import KeyRing
 
 LOOK_NS: Final = 25 * NS_PER_MS
 """Leases are looked at this often when no verdict changes: how late a lapse or failback may be."""
