@@ -347,7 +347,7 @@ class LossDetector:
             Evidence("loss-share-high", high, "1", where),
             Evidence("loss-events", float(lossy.events), "1", where),
             Evidence("probes", float(lossy.probes), "1", where),
-            *evidence_of(location.beside),
+            *evidence_of(() if location.subject.type == "switch" else location.beside),
         )
         paths = [str(self.cabling.sessions.path_id(s, "fwd")) for s in lossy.harmed[:MAX_SYMPTOMS].tolist()]
         uplinks = uplinks_of_one_dead(self.cabling.topology, location.subject, lossy.events, lossy.probes)
