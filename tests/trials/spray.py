@@ -22,7 +22,7 @@ from sdfstream.twin.scenario import parse
 from sdfstream.twin.simulation import Twin
 
 AT_S = 200.0
-"""The link begins to lose, after the first probe; by then every path was traced four times, which shows the spraying."""
+"""The link begins to lose, after the first probe; by then each path was traced four times, which shows spraying."""
 
 
 @dataclass(frozen=True)
