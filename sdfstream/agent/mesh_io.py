@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sdfstream.agent.commands.admission import BusTimeBound
 from sdfstream.agent.downlink import Downlink
@@ -24,11 +24,13 @@ from sdfstream.probes.config import AgentConfig
 from sdfstream.probes.virtual_clock import Clock
 from sdfstream.records.mesh import HOST_TYPE, HostHere, HostPlan, NicHere, host_plan
 from sdfstream.records.message import Event, Message, Output
-from sdfstream.records.signature import KeyRing
 from sdfstream.records.topics import MESH, TOPOLOGY
 from sdfstream.records.units import NS_PER_S
 from sdfstream.runtime.raised import is_of_message
 from sdfstream.stats import Counters
+
+if TYPE_CHECKING:
+    from sdfstream.records.signature import KeyRing
 
 _log = logging.getLogger("sdfstream.agent")
 

@@ -27,7 +27,7 @@ from sdfstream.bus.sequences import Numbers
 from sdfstream.probes.config import AgentConfig, carries_roce, udp_alone
 from sdfstream.records.message import Output
 from sdfstream.records.topics import PROBE
-from sdfstream.runtime import loop_io
+from sdfstream.runtime import loop_io, startup_memory_io
 from sdfstream.runtime.control_io import RunControl
 from sdfstream.runtime.output_io import end_progress, show_progress
 from sdfstream.runtime.service_manager_io import ServiceManager
@@ -96,6 +96,7 @@ async def run(
         watch = await stack.enter_async_context(_metrics(metrics, publisher, publishers))
         manager = ServiceManager.of()
         stack.callback(asyncio.create_task(_say_stopping(stop, manager)).cancel)
+        stack.callback(asyncio.create_task(startup_memory_io.give_back(), name="startup-memory").cancel)
         watches = [_status_of(manager), *([watch] if watch else [])]
         serving = (watches, counted, manager, roce)
         counters = await _run_with_services(config, publisher, publishers, stop, boot_id, *serving)

@@ -193,6 +193,8 @@ class PublishBuffer:
     def _take(self, queue: OutputQueue) -> list[QueuedOutput]:
         from_front = bool(queue.front)
         fresh = queue is self._bulk and not queue.behind()
+        if queue is self._bulk and not fresh:
+            self._pressure.back(time.monotonic_ns())  # rows wait for older ones, not for the bus
         taken = queue.take(self._pressure.chunk_bytes if fresh else self._chunk_bytes)
         self._held_bytes -= 0 if from_front else total_bytes(taken)
         return taken

@@ -9,12 +9,11 @@ number, or a name that cannot be printed, counts as null (`column_bounds`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sdfstream.bus import column_bounds
 from sdfstream.errors import FormatError
@@ -131,7 +130,7 @@ def conform(columns: pa.Schema, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, 
     holes = [a for field, a in zip(columns, arrays, strict=True) if not field.nullable and a.null_count]
     if not holes:
         return pa.RecordBatch.from_arrays(arrays, schema=columns), 0
-    whole = reduce(pc.and_, (a.is_valid() for a in holes))
+    whole = pa.array(np.logical_and.reduce([np.asarray(a.is_valid()) for a in holes]))
     readable = [a.filter(whole) for a in arrays]
     refused = batch.num_rows - len(readable[0])
     if refused == batch.num_rows:

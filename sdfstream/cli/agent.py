@@ -57,10 +57,17 @@ def run(args: argparse.Namespace) -> int:
     """Run until stopped; the closing report goes to stdout."""
     from logging import INFO
 
+    from sdfstream.runtime import allocators, startup_memory_io
+
+    allocators.configure(small=True)  # before Arrow is loaded
+    import pyarrow  # noqa: F401
+
+    startup_memory_io.unmap_unchanged()  # before the rest is loaded: so it is small at its largest, too
     from sdfstream.agent import process_io
     from sdfstream.runtime import logs_io, loop_io
     from sdfstream.runtime.output_io import emit
 
+    startup_memory_io.unmap_unchanged()
     logs_io.to_stderr(INFO)
     config, kafka = configuration(args), kafka_of(args)
     options = {"report": bool(args.peer), "kafka": kafka, "metrics": args.metrics, "roce_of": _carrier_of}

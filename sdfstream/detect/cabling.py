@@ -96,6 +96,7 @@ class Cabling:
         """Take the traced hops of a path, bus time `at_ns`; True when the path has moved.
 
         A router that did not answer is a gap. A trace with gaps replaces a complete one only when it contradicts it.
+        A path whose packets are sprayed does not move: each of its traces shows another of its ways.
         """
         self.note_hops(hops)
         known = self._routes.get((slot, direction))
@@ -106,7 +107,7 @@ class Cabling:
         since_ns = known.doubted(self.moves, self.topology.router) or at_ns
         first = known.take(hops, at_ns)
         self.heed(known, first, since_ns)
-        return first is not None
+        return first is not None and not known.sprayed()
 
     def note_hops(self, hops: Hops) -> None:
         """Take hop addresses of any trace: without a declaration they show which two are ends of one link."""

@@ -17,6 +17,7 @@ from sdfstream.detect.compare.siblings import LASTS_NS, SiblingComparison
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.delays import DelayBaselines
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.inferred.full_port import hidden_full_port
 from sdfstream.detect.inferred.hidden import evidence_of, is_inferred
 from sdfstream.detect.inferred.leaves import whole_leaves
 from sdfstream.detect.instant import Instant
@@ -33,6 +34,7 @@ from sdfstream.detect.root.held_up import (
     behind_the_core,
     confirmed_by_counters,
     full_port,
+    one_of_several,
     under_full_port,
     waiting_for_counters,
 )
@@ -118,10 +120,10 @@ class CongestionDetector:
             located += [(location, location.directed_paths()) for location in self._paused_leaves(here)]
         found = settled(self.cabling, located, self._placed)
         hot = self.delays.hot()
-        full = self._full_port(slow, reported)
+        full = self._full_port(slow, reported, now_ns)
         self._full = None if full is None else full.subject
-        if full is not None:
-            found.setdefault(full.subject, (full, full.directed_paths()))
+        if full is not None and (is_inferred(full.subject) or full.subject not in found):
+            found[full.subject] = full, full.directed_paths()  # of an inferred link, paths that surely cross it
         detected = [
             (location, number)
             for subject, (location, number) in found.items()
@@ -134,14 +136,20 @@ class CongestionDetector:
         queues = [self._detection(location, number, ce_share, now) for location, number in detected]
         return self._rooted(queues, slow, well, now)
 
-    def _full_port(self, slow: Ints, reported: frozenset[str]) -> Location | None:
+    def _full_port(self, slow: Ints, reported: frozenset[str], now_ns: int) -> Location | None:
         """The port that holds up several NICs, which hide its queue; one that was told stays while it holds up any."""
         paused = self.rates.paused(self.config.pause_rate_hz)
         if len(paused) < HELD_UP:
             return None
         former = next((x for x in self._placed.values() if x.subject == self._full and x.subject.id in reported), None)
-        found = full_port(self.cabling, paused, slow, self.delays.mean_wait_ns(slow))
-        return found or former
+        wait_ns = self.delays.mean_wait_ns(slow)
+        found = full_port(self.cabling, paused, slow, wait_ns)
+        if found is not None or self.pauses.storming(now_ns):
+            return found or former
+        hidden = hidden_full_port(self.cabling, paused, slow, wait_ns, self.marks.share(now_ns)[slow])
+        if hidden is None or not reported.isdisjoint(hidden.subject.id.split("--")):  # told as one of its ends
+            return former
+        return hidden if former is None or hidden.subject == former.subject else former
 
     def _paused_leaves(self, found: list[Location]) -> list[Location]:
         """`found` with a switch in place of all NICs of an inferred leaf that it tells to wait: a queue behind it."""
@@ -164,7 +172,10 @@ class CongestionDetector:
         if any(queue.cause == STORM for queue in queues):
             return queues
         paused = self.rates.paused(self.config.pause_rate_hz)
-        queues = under_full_port(queues, self._full or behind_the_core(queues, paused))
+        full = self._full or behind_the_core(queues, paused)
+        if full is None and not self.cabling.topology.leaf_of:
+            queues = one_of_several(queues, paused, now.findings.reported("congestion"))
+        queues = under_full_port(queues, full)
         queues = waiting_for_counters(queues, paused)
         return [confirmed_by_counters(queue) for queue in queues] if marking else queues
 

@@ -50,7 +50,8 @@ Bools = npt.NDArray[np.bool_]
 
 _LONG = Look(1, BINS)
 _MIDDLE = Look(0, BINS)
-_LOOKS = (Look(0, 8), _MIDDLE, _LONG)
+_SLOW = (Look(1, 8), _LONG)
+_LOOKS = (Look(0, 8), _MIDDLE, *_SLOW)
 _LEAST_EVENTS = 4
 _CLEAR = 0.9
 _AMBIGUOUS = 2.5
@@ -108,15 +109,15 @@ class LossDetector:
         self.cabling.refresh(None)
         exposures = {s: exposure(self.cabling, x.location, sessions) for s, x in self.standing.items()}
         if tick % _SLOW_TICKS == 0 or self.normal is None:
-            self.normal = normal_share(whole, list(exposures.values()), self.config)
+            self.normal = normal_share(self.cabling, whole, list(exposures.values()), self.config)
         normal = self.normal
         self._settle(seen, now, exposures, normal)
         for look in _LOOKS:
-            slow = look is _LONG
+            slow = look in _SLOW
             if (slow and tick % _SLOW_TICKS) or (look is _MIDDLE and tick % _MIDDLE_TICKS):
                 continue
-            counts = whole if slow else seen.of(look)
-            review = slow and bool(self.standing) and tick % _REVIEW_TICKS == 0
+            counts = whole if look is _LONG else seen.of(look)
+            review = look is _LONG and bool(self.standing) and tick % _REVIEW_TICKS == 0
             if int(counts.events.sum()) < _LEAST_EVENTS:
                 continue
             a, limit = list(exposures.values()), self.limit + _FEWER * slow
@@ -188,7 +189,7 @@ class LossDetector:
         slots = np.flatnonzero((a > 0.99) & (counts.probes > 0))
         if not slots.size:
             slots = np.unique(location.slots)
-        limit = self.limit + _FEWER * (look is _LONG)
+        limit = self.limit + _FEWER * (look in _SLOW)
         if location.subject.type == "path":  # several may be gathered under one: each must say so itself
             lost, sent = counts.events[slots], np.maximum(counts.probes[slots], 1)
             twice = np.clip(2.0 * others[slots], 1e-9, 0.999)  # what others cost one path is known to that at best
@@ -346,7 +347,7 @@ class LossDetector:
             Evidence("loss-share-high", high, "1", where),
             Evidence("loss-events", float(lossy.events), "1", where),
             Evidence("probes", float(lossy.probes), "1", where),
-            *evidence_of(location.beside),
+            *evidence_of(() if location.subject.type == "switch" else location.beside),
         )
         paths = [str(self.cabling.sessions.path_id(s, "fwd")) for s in lossy.harmed[:MAX_SYMPTOMS].tolist()]
         uplinks = uplinks_of_one_dead(self.cabling.topology, location.subject, lossy.events, lossy.probes)

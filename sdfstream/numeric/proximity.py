@@ -4,8 +4,11 @@ The least round trip of a pair is taken for a share of each of its two NICs (hos
 
     floor(a, b) = h(a) + h(b) + between(a, b)
 
-Two ways of telling lead to groups, and where both do, what they agree on is taken; of a pair that one has not looked at
-the other speaks alone.
+Three ways of telling lead to groups. Plainly, where NICs' shares differ little: the floors themselves fall apart, and
+pairs below a gap make groups of most NICs, without a pair above it inside. Shares alone never look so: with a, b and
+c, d near, floor(a, c) + floor(b, d) would be as small as floor(a, b) + floor(c, d) (four-point condition). What is
+plain is taken, and others speak only of NICs that it leaves alone and of pairs that nobody probes. Where nothing is
+plain, what both others agree on is taken; of a pair that one has not looked at the other speaks alone.
 
 By a gap: h is each NIC's median over its pairs, in turns (median polish, Tukey 1977), begun with means. What is left
 falls into a lower and an upper part where some pairs share a switch. The two are told apart by the widest gap among the
@@ -55,6 +58,10 @@ _IN_COMMON: Final = 4
 """and two with so many others in common."""
 _AS_WIDE: Final = 0.25
 """The gap is at least this share of the widest, which parts pods: a smaller one is of chance,"""
+_MOST_MET: Final = 0.7
+"""So many NICs must have plainly met one of their group: of NICs that differ, chance makes a few pairs nearer."""
+_PLAINLY: Final = 1.0
+"""A gap of the floors themselves is so many times as wide as what is below it."""
 _SAME: Final = 2.0
 """and so many times as wide as the widest of the differences that stay."""
 
@@ -83,15 +90,55 @@ def leaf_groups(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s:
     """
     if a.size < _LEAST_PAIRS:
         return np.full(nics, -1, np.int64)
-    by_gap = _by_gap(nics, a, b, floor_ns)
+    plain = _plain(nics, a, b, floor_ns)
     compared = _compared(nics, a, b, floor_ns)
-    if compared is None:
-        return by_gap
-    label, refuted = _labelled(nics, *compared)
-    if refuted.any():  # some pair lacks what tells it apart
-        return by_gap
+    label, refuted = (None, None) if compared is None else _labelled(nics, *compared)
+    if compared is None or label is None or refuted is None or refuted.any():  # some pair lacks what tells it apart
+        return _by_gap(nics, a, b, floor_ns) if plain is None else plain
     by_others = np.where(_met(nics, *compared[:2]), label, -1)
+    if plain is not None:
+        return _with_what_is_alone(plain, by_others, a, b)
+    by_gap = _by_gap(nics, a, b, floor_ns)
     return by_others if by_gap.max() < 0 else _common((by_gap, a, b), (by_others, *compared[:2]))
+
+
+def _plain(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s | None:
+    """Groups by the floors as they are; None where these do not fall clearly apart into two groups or more."""
+    ordered = np.sort(floor_ns)
+    gap = np.diff(ordered)
+    clear = (gap >= np.maximum(_LEAST_GAP_NS, _PLAINLY * (ordered[:-1] - ordered[0]))) & (gap >= _AS_WIDE * gap.max())
+    clear[int(_MOST_NEAR * ordered.size) :] = False
+    met = _met(nics, a, b)
+    for at in np.flatnonzero(clear).tolist():  # further ones part pods
+        near = floor_ns <= ordered[at]
+        label = components(nics, a[near], b[near])
+        several = np.bincount(label, minlength=nics)[label] > 1
+        whole = not (label[a] == label[b])[~near].any()
+        if whole and np.unique(label[several]).size > 1 and several.sum() >= _MOST_MET * met.sum():
+            return np.where(met, label, -1)
+    return None
+
+
+def _with_what_is_alone(plain: Int64s, by_others: Int64s, a: Int64s, b: Int64s) -> Int64s:
+    """`plain` groups joined by others' word where one of two NICs is alone in its own, or nobody probes between them.
+
+    Where that would join what is plainly apart, the group is as it plainly is.
+    """
+    met = np.flatnonzero(plain >= 0)
+    size = np.bincount(plain[met], minlength=plain.size)
+    at = np.full(plain.size, -1, np.int64)
+    at[met] = np.arange(met.size)
+    probed = np.zeros((met.size, met.size), np.bool_)
+    probed[at[a], at[b]] = probed[at[b], at[a]] = True
+    several = size[plain[met]] > 1
+    silent = ~probed | ~several | ~several[:, np.newaxis]
+    mine, others = plain[met], by_others[met]
+    same = mine[:, np.newaxis] == mine
+    joined = components(met.size, *np.nonzero(same | (silent & (others >= 0) & (others[:, np.newaxis] == others))))
+    disputed = np.unique(joined[np.nonzero(~silent & ~same & (joined[:, np.newaxis] == joined))[0]])
+    result = plain.copy()
+    result[met] = np.where(np.isin(joined, disputed), mine, met[joined])
+    return result
 
 
 def _common(one: tuple[Int64s, Int64s, Int64s], other: tuple[Int64s, Int64s, Int64s]) -> Int64s:

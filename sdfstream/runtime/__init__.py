@@ -10,6 +10,6 @@ In reading order:
 5. `record_io`, `player_io`, `play_io`: a bus into a recording, and a recording onto a bus; `switches_io`: counters of
    switches onto a bus.
 6. `health`, `metrics`, `metrics_io`: the progress of all this, and how a process serves it.
-7. `loop_io`, `priority_io`, `output_io`, `allocators`, `freed_memory_io`: event loop and signals, share of the machine,
-   output, memory.
+7. `loop_io`, `priority_io`, `output_io`: event loop and signals, share of the machine, output; `allocators`,
+   `freed_memory_io`, `startup_memory_io`: memory.
 """

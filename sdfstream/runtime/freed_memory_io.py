@@ -66,8 +66,12 @@ class FreedMemory:
         self._looks += 1
         much = free_bytes > max(BURST_BYTES, _FREE_SHARE * (used_bytes + free_bytes))
         if self._most_bytes - used_bytes > BURST_BYTES or (much and self._looks >= _LOOKS):
-            self._trim()
-            self._most_bytes, self._looks = used_bytes, 0
+            self.trim()
+
+    def trim(self) -> None:
+        """Give all free pages back now."""
+        self._trim()
+        self._most_bytes, self._looks = self._heap()[0], 0
 
 
 def of_glibc() -> FreedMemory | None:

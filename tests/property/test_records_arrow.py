@@ -36,6 +36,19 @@ def test_doubles_as_floats(values: list[float]) -> None:
     assert arrow.numbers(array, pa.float32()).to_pylist() == values
 
 
+@given(KINDS, st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=6), st.data())
+def test_whole_numbers_fit_where_arrow_says_so(kind: pa.DataType, values: list[int], data: st.DataObject) -> None:
+    present = np.array(data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values))), np.bool_)
+    theirs = pa.array(values, pa.int64(), mask=~present)
+    try:
+        expected = theirs.cast(kind)
+    except pa.ArrowInvalid:
+        with pytest.raises(OverflowError):
+            arrow.numbers(np.array(values, np.int64), kind, present)
+    else:
+        assert arrow.numbers(np.array(values, np.int64), kind, present).equals(expected)
+
+
 @pytest.mark.parametrize("values", [np.array([300]), np.array([-1]), [300], [-1, None]])
 def test_what_does_not_fit_is_refused(values: object) -> None:
     with pytest.raises((pa.ArrowInvalid, OverflowError)):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import sdfstream.twin
 from sdfstream import settings
 from sdfstream.detect.stage import DetectStage
 from sdfstream.score.detect.facts import RunFacts
@@ -135,4 +136,24 @@ def test_nics_that_their_leaf_tells_to_wait_are_one_queue_behind_it_where_nothin
     assert fact.found and fact.cause
     (reported,) = fact.reported
     assert reported in (f"congestion link {fact.target}", f"congestion switch {fact.target.split('--')[0]}")
+    assert not made.false_alarms
+
+
+@pytest.mark.parametrize("seed", [192, 195, 404])
+def test_a_full_port_whose_pauses_reach_several_leaves_or_all_of_one_is_placed_where_nothing_is_known(
+    tmp_path: Path, seed: int
+) -> None:
+    """192 and 195: into a leaf, the NICs of two others are paused. 404: out of a leaf, both its NICs are."""
+    _is_placed(on_the_twin(tmp_path, "ecn-mistuned", seed, known="false"))
+
+
+def test_a_full_port_that_pauses_all_leaves_but_its_own_is_placed_where_nothing_is_known() -> None:
+    shipped = Path(sdfstream.twin.__file__).parent / "scenarios" / "ecn-mistuned-blind.yaml"
+    _is_placed(score(shipped, 198, settings.load(None)))
+
+
+def _is_placed(made: RunFacts) -> None:
+    (fact,) = made.faults
+    assert fact.found and fact.exact and fact.directed and fact.cause
+    assert fact.findings == 1
     assert not made.false_alarms

@@ -23,8 +23,8 @@ import uvloop
 from tests.bench.harness import Result, SkippedError
 
 NAMES = ("failover", "faults", "collision", "iperf", "lapses", "blind", "forged", "clock", "zombies")
-APART = ("outage",)
-"""By name only: a quarter of an hour each."""
+APART = ("outage", "rescale")
+"""By name only: an outage takes a quarter of an hour, a rescale five minutes."""
 
 
 @dataclass

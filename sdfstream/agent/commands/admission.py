@@ -25,15 +25,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sdfstream.agent.commands.path_watch import Segment, read_watch
 from sdfstream.errors import FormatError
 from sdfstream.records.command import Command, Outcome, command
 from sdfstream.records.message import Event, Message
-from sdfstream.records.signature import KeyRing
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 from sdfstream.stats import Counters
+
+if TYPE_CHECKING:
+    from sdfstream.records.signature import KeyRing
 
 REASONS: Final = (
     "malformed",

@@ -15,6 +15,7 @@ import numpy as np
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.gray.known import LossCounts
 from sdfstream.detect.gray.neighbours import Neighbours
+from sdfstream.detect.gray.pods import Pod
 from sdfstream.detect.inferred.hidden import hidden_elements
 from sdfstream.detect.localise import Location, at_element
 from sdfstream.detect.problem import Observations
@@ -41,16 +42,20 @@ def links_instead(
 
     `others` is the share of probes of each session that all but these lose: two NICs that one link makes lose would
     explain each other's losses away. A NIC of which that is not clear yet is left out, and so is an inferred link
-    whose lossy paths all lead to that NIC's switch: they may share a link there.
+    whose lossy paths all lead to that NIC's switch: they may share a link there. What is lost on the way out of a pod
+    is of no leaf's link.
     """
     result, unclear = dict[Subject, Location](), list[str]()
+    pod = Pod.of(cabling, found, standing, counts, others)
     for location in found:
         better: Location | None = location
-        if location.subject.type == "nic":
+        if pod is not None and pod.explains(location):
+            better = pod.location
+        elif location.subject.type == "nic":
             better = _instead_of_nic(cabling, location, standing, counts, others)
         if better is not None:
             result[better.subject] = better
-        else:
+        elif location.subject.type == "nic":
             unclear.append(location.subject.id)
     for location in standing:
         result.pop(location.subject, None)

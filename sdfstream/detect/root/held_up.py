@@ -22,7 +22,7 @@ from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
 from sdfstream.detect.inferred.hidden import CORE, MEMBERS, is_inferred
 from sdfstream.detect.localise import Location
 from sdfstream.detect.queues.controlled import LATE_MARKS_US, sent_by_nics
-from sdfstream.detect.root.spread import unmarked
+from sdfstream.detect.root.spread import LONG_US, unmarked
 from sdfstream.records.finding import Subject
 from sdfstream.records.units import NS_PER_MS, NS_PER_S, Bools, Float64s
 
@@ -39,6 +39,8 @@ _SURELY: Final = 0.9
 _PROBABILITY: Final = 0.9
 _READ_NS: Final = 2500 * NS_PER_MS
 """Ports are read once a second; a second more tells the full port from those that it has filled."""
+_UNKNOWN_NS: Final = 5 * NS_PER_S
+"""Queues of one spreading of which none is known to be its root wait for so long: their waits tell it by then."""
 _LATER_NS: Final = 2 * NS_PER_S
 """Queues of one spreading begin within this time."""
 
@@ -118,14 +120,19 @@ def _end(cabling: Cabling, directions: Sequence[int], element: Ints) -> int:
 
 
 def under_full_port(queues: list[Detection], full: Subject | None) -> list[Detection]:
-    """`queues` with those that a full port makes as its symptoms: unmarked, and begun with it."""
+    """`queues` with those that a full port makes as its symptoms: unmarked, and begun with it.
+
+    Short ones too where no cabling is known: what lies between NICs and an inferred port cannot be told apart, and
+    drains at other times than it.
+    """
     root = next((queue for queue in queues if queue.subject == full), None)
     if root is None:
         return queues
+    least_us = 0.0 if is_inferred(root.subject) else LONG_US
     made = [
         queue
         for queue in queues
-        if queue.subject != full and unmarked(queue) and abs(queue.since_ns - root.since_ns) <= _LATER_NS
+        if queue.subject != full and unmarked(queue, least_us) and abs(queue.since_ns - root.since_ns) <= _LATER_NS
     ]
     mine = tuple(symptom(queue.kind, queue.subject, queue.since_ns) for queue in made)[:MAX_SYMPTOMS]
     root = replace(root, symptoms=(*mine, *root.symptoms), attached=len(mine))
@@ -152,28 +159,57 @@ def behind_the_core(queues: Sequence[Detection], paused: Sequence[str]) -> Subje
 
 def _feeds(queue: Detection, paused: Sequence[str]) -> bool:
     """Whether what these NICs send may wait in this inferred queue, as far as that is known."""
-    if not queue.directions:
-        return False
-    if all(name.partition("->")[0] == CORE for name in queue.directions):
-        return True
+    if not queue.directions or _is_in_core(queue):
+        return bool(queue.directions)
     beside = next((e.where.split() for e in queue.evidence if e.what == MEMBERS), [])
     return all(name.endswith(f"->{CORE}") for name in queue.directions) and set(paused) <= set(beside) != set()
 
 
+def _is_in_core(queue: Detection) -> bool:
+    """Whether a queue is at the core's own ports."""
+    return bool(queue.directions) and all(name.partition("->")[0] == CORE for name in queue.directions)
+
+
 def _held_up(queue: Detection, paused: Sequence[str], full: Detection) -> bool:
     """Whether this is what a paused NIC sends, and began with the queue `full`."""
-    sent = queue.subject.type == "nic" and queue.subject.id in paused and sent_by_nics(queue.directions)
-    return sent and unmarked(queue) and abs(queue.since_ns - full.since_ns) <= _LATER_NS
+    return _is_sent(queue, paused) and unmarked(queue) and abs(queue.since_ns - full.since_ns) <= _LATER_NS
 
 
 def waiting_for_counters(queues: Sequence[Detection], paused: Sequence[str]) -> list[Detection]:
-    """`queues` of which those wait that a full port may make: what NICs send, of one that is paused or of several.
+    """`queues` of which those wait that a full port may make: what NICs send, of one that is paused or of several; and
+    all that is inferred, while several NICs are paused.
 
     Two of them at once are not two faults; the counters of pauses tell, and what holds them up is found by then.
     """
     sending = [queue for queue in queues if queue.subject.type == "nic" and sent_by_nics(queue.directions)]
     held = sending if len(sending) >= HELD_UP else [queue for queue in sending if queue.subject.id in paused]
+    if len(paused) >= HELD_UP:
+        held = [*held, *(queue for queue in queues if _is_somewhere_inferred(queue))]
     return [_waiting(queue) if queue in held else queue for queue in queues]
+
+
+def one_of_several(queues: list[Detection], paused: Sequence[str], reported: frozenset[str]) -> list[Detection]:
+    """`queues` of which long unmarked ones at inferred places, begun at once while several NICs are paused, are one.
+
+    They have one root, and which of them leads to it the evidence does not say. So one is told, later than others, with
+    the rest as its symptoms: one that was told already, else one in the core, which lies behind the others.
+    """
+    long = [queue for queue in queues if unmarked(queue) and (_is_somewhere_inferred(queue) or _is_sent(queue, paused))]
+    if len(paused) < HELD_UP or len(long) < HELD_UP or not any(map(_is_somewhere_inferred, long)):
+        return queues
+    first = min(long, key=lambda queue: (queue.subject.id not in reported, not _is_in_core(queue), queue.subject.id))
+    found = under_full_port(queues, first.subject)
+    return [replace(q, confirm_ns=max(q.confirm_ns, _UNKNOWN_NS)) if q.subject == first.subject else q for q in found]
+
+
+def _is_sent(queue: Detection, paused: Sequence[str]) -> bool:
+    """Whether this is what a paused NIC sends."""
+    return queue.subject.type == "nic" and queue.subject.id in paused and sent_by_nics(queue.directions)
+
+
+def _is_somewhere_inferred(queue: Detection) -> bool:
+    """Whether a queue is at a link, a core or a leaf that no map names."""
+    return queue.subject.id.startswith("~") or is_inferred(queue.subject)
 
 
 def _waiting(queue: Detection) -> Detection:

@@ -4,7 +4,9 @@ Where neither cabling nor traces are known a finding may name a link of the swit
 beyond (``~leaf(h00:r0)``, ``~core``), by the NICs and by the paths that cross it. It singles out an element
 
 - if the NICs that it lists (evidence ``nics-on-switch``) are all the NICs of one leaf, no other among them,
-- and if just one link of that leaf is crossed by every path that it lists; of one beyond: just one that is no leaf.
+- and if just one link of that leaf is crossed by every path that it lists; of one beyond: just one that is no leaf, or
+  the one at which all links beyond the leaves meet that every path crosses (with two pods no path crosses one link of a
+  core switch without the other).
 
 Then its subject, direction and suspects are read as that element, right or wrong. One trace of any path that it lists
 shows the same to an operator. Where packets are sprayed no path has a route, and nothing tells the links of a leaf to
@@ -54,11 +56,14 @@ def in_truth(statement: Data, leaves: Mapping[str, str], routes: Mapping[str, It
     if not crossed:
         sprayed = not routes and name is not None and statement["subject"]["type"] == "link"
         return {**statement, "subject": {"type": "switch", "id": name}} if sprayed else statement
+    cables = frozenset.intersection(*(frozenset(map(ends, one)) for one in crossed))
     if statement["subject"]["type"] == "switch":
         nodes = frozenset.intersection(*(frozenset().union(*map(ends, one)) for one in crossed))
         beyond = {end for end in nodes if "/" not in end} - set(leaves.values())
+        above = [cable for cable in cables if cable <= beyond]
+        if len(above) > 1:
+            beyond = set(frozenset.intersection(*above))
         return _renamed(statement, {"~core": beyond.pop()}) if len(beyond) == 1 else statement
-    cables = frozenset.intersection(*(frozenset(map(ends, one)) for one in crossed))
     if name is None:
         return statement
     far = [next(iter(cable - {name})) for cable in cables if name in cable]

@@ -93,6 +93,16 @@ def test_a_path_that_is_elsewhere_at_every_trace_is_no_single_route() -> None:
     assert set(crossed) == {"l0->s0", "l0->s1", "s0->l1", "s1->l1"} and max(crossed.values()) < 0.9
 
 
+def test_a_path_that_is_sprayed_does_not_move() -> None:
+    """What it lost so far was not lost on a former route."""
+    w = World()
+    moved = [
+        w.cabling.trace(0, FWD, hops("h0/r0", "l0", spine, "l1"), at_s * S)
+        for at_s, spine in ((60, "s0"), (120, "s1"), (180, "s0"), (240, "s1"), (300, "s0"))
+    ]
+    assert moved == [False, True, True, False, False]
+
+
 def test_an_older_trace_that_comes_late_changes_nothing() -> None:
     route = TracedRoute(["a", "b"], 10)
     assert route.take(["a", "c"], 5) is None and route.hops == ["a", "b"]

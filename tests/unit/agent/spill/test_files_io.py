@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sdfstream.agent import publish_io
+from sdfstream.agent import pressure, publish_io
 from sdfstream.agent.publish_io import PublishBuffer
 from sdfstream.agent.spill.files_io import SpillFolder
 from sdfstream.bus.sequences import Numbers
@@ -103,6 +103,24 @@ async def test_an_outage_that_memory_does_not_hold_costs_nothing(tmp_path: Path,
     assert agent.counters.total("shed") == 0
     assert agent.counters.total("published") == 120_001
     assert not list((tmp_path / "s").glob("*.spill"))
+
+
+async def test_what_comes_while_a_backlog_is_published_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such rows wait behind what is on disk, not because the bus cannot keep up."""
+    monkeypatch.setattr(pressure, "LATE_NS", 100_000_000)
+    bus = Bus()
+    agent = Agent(bus, tmp_path / "s", max_bytes=512_000, catch_up_bytes_s=800_000)
+    bus.away = True
+    await agent.feed(100)
+    await agent.until(lambda: agent.counters.get("spilled", BULK) > 20_000)
+    bus.away = False
+    for _ in range(20):
+        agent.buffer.put([rows()])
+        await asyncio.sleep(0.05)
+    await agent.until(lambda: agent.counters.total("published") + agent.counters.total("shed") == 120_000)
+    await agent.stop()
+    assert agent.counters.total("shed") == 0
+    assert bus.numbers() == list(range(120))
 
 
 async def test_a_bus_that_never_was_away_meets_no_disk(tmp_path: Path) -> None:

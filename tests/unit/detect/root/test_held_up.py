@@ -13,6 +13,7 @@ from sdfstream.detect.root.held_up import (
     behind_the_core,
     confirmed_by_counters,
     full_port,
+    one_of_several,
     under_full_port,
     waiting_for_counters,
 )
@@ -121,3 +122,35 @@ def test_without_cabling_the_full_port_may_be_an_uplink_of_the_switch_that_pause
     assert behind_the_core([own, out], ["h0/r0"]) == out.subject
     assert behind_the_core([own, out], ["h0/r0", "h1/r0"]) == out.subject
     assert behind_the_core([own, out], ["h0/r0", "h4/r0"]) is None
+
+
+def test_without_cabling_short_queues_that_began_with_the_full_port_are_its_symptoms_too() -> None:
+    into, short = queue("~core->~leaf(h4:r0)"), queue("~leaf(h0:r0)->~core", us=60.0)
+    assert [q.subject for q in under_full_port([short, into], into.subject)] == [into.subject]
+    full = queue("l0->s1")
+    assert len(under_full_port([queue("l1->l0", us=60.0), full], full.subject)) == 2
+
+
+def test_without_cabling_all_that_is_inferred_waits_for_the_counters_while_nics_are_paused() -> None:
+    leaf = replace(queue("h0/r0->l0"), subject=Subject("switch", "~leaf(h0:r0)"), directions=("~leaf(h0:r0)",))
+    own = replace(queue("l1->s0"), confirm_ns=300)
+    for queues, paused, waits in (([leaf, own], ["h0/r0", "h1/r0"], True), ([leaf, own], ["h0/r0"], False)):
+        found = waiting_for_counters(queues, paused)
+        assert (found[0].confirm_ns > 2 * NS_PER_S) == waits and found[1] == own
+
+
+def test_several_queues_that_one_root_has_are_told_as_one_where_it_is_not_known() -> None:
+    leaves = [
+        replace(queue("h0/r0->l0"), subject=Subject("switch", name), directions=(name,))
+        for name in ("~leaf(h0:r0)", "~leaf(h4:r0)")
+    ]
+    into, paused = queue("~core->~leaf(h6:r0)"), ["h0/r0", "h4/r0"]
+    (root,) = one_of_several([*leaves, into], paused, frozenset())
+    assert (root.subject, root.attached) == (into.subject, 2) and root.confirm_ns > 4 * NS_PER_S
+    (root,) = one_of_several([*leaves, into], paused, frozenset({"~leaf(h4:r0)"}))
+    assert (root.subject, root.attached) == (leaves[1].subject, 2), "what was told stays"
+    assert one_of_several(leaves, paused[:1], frozenset()) == leaves
+    later = replace(leaves[1], since_ns=leaves[1].since_ns + 5 * NS_PER_S)
+    assert one_of_several([leaves[0], later], paused, frozenset())[1:] == [later]
+    nics = [queue("h0/r0->l0"), queue("h4/r0->l2")]
+    assert one_of_several(nics, paused, frozenset()) == nics, "known by name: each is told or none"

@@ -58,6 +58,23 @@ def test_a_switch_is_the_one_beyond_the_leaves_that_all_paths_cross() -> None:
     assert place(said("~core", [*crossing, "h0/r0>h3/r0:1"], nics="", kind="switch")) == "~core"
 
 
+def test_of_three_tiers_it_is_where_all_links_beyond_the_leaves_meet_that_all_paths_cross() -> None:
+    """Of two pods no path crosses one link of a core switch alone; other nodes may be crossed by all as well."""
+
+    def path(a: str, leaf: str, far: str, b: str) -> list[str]:
+        return [f"{a}->{leaf}", f"{leaf}->p0a1", "p0a1->c3", "c3->p1a1", f"p1a1->{far}", f"{far}->{b}"]
+
+    routes = {
+        "h0/r0>h3/r0:1": path("h0/r0", "l0", "l2", "h3/r0"),
+        "h2/r0>h3/r0:1": path("h2/r0", "l1", "l2", "h3/r0"),
+        "h1/r0>h3/r0:1": [*path("h1/r0", "l0", "l2", "h3/r0")[:2], "p0a1->c1", "c1->p1a1", "p1a1->l2", "l2->h3/r0"],
+    }
+    both = said("~core", list(routes)[:2], nics="", kind="switch")
+    assert in_truth(both, LEAVES, routes)["subject"]["id"] == "c3"
+    other = said("~core", list(routes), nics="", kind="switch")
+    assert in_truth(other, LEAVES, routes)["subject"]["id"] == "~core", "two nodes, and no link, in common"
+
+
 def test_names_of_the_fabric_stay() -> None:
     statement = said("l0--s2", ["h0/r0>h2/r0:1"])
     assert not is_inferred(statement)
