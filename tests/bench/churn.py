@@ -2,8 +2,8 @@
 
 Every host flushes twice a second unless told otherwise. Hosts restart (a new run, sequence numbers from 0), NICs fall
 silent and come back, NICs lose probes or mark them for a while, now and then a host takes its other source ports (its
-sessions are others then) or is replaced by one of another name. All of it on a schedule, so that ten minutes are like
-the next ten.
+sessions are others then) or is replaced by one of another name, which comes back later. All of it on a schedule, so
+that ten minutes are like the next ten.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
 from tests.bench.probe_load import EPOCH_NS
 
 FLUSH_NS = 500 * NS_PER_MS
+_NAMES = 4
+"""Names for each host."""
 
 
 @dataclass
@@ -101,7 +103,15 @@ class Churn:
         if second % plan.ports_s == 0:
             host.first_port = 49_152 + (host.first_port - 49_152 + self.ports) % (2 * self.ports)
         if second % plan.rename_s == 0:
-            host.name, host.boot, self._names = f"h{self._names:03}", 0, self._names + 1
+            host.name, host.boot = self._another_name(), 0
+
+    def _another_name(self) -> str:
+        """The next of the names that no host has now; they come round, since an agent that is gone stays known."""
+        used = {host.name for host in self.hosts}
+        while (name := f"h{self._names % (_NAMES * len(self.hosts)):03}") in used:
+            self._names += 1
+        self._names += 1
+        return name
 
     def _flush(self, number: int, end_ns: int) -> Message:
         host, rng = self.hosts[number], self.rng

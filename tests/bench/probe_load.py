@@ -12,7 +12,8 @@ from sdfstream.records.message import Message
 from sdfstream.records.topics import PROBE
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
 
-EPOCH_NS = 1_800_000_000 * NS_PER_S
+EPOCH_NS = 1_700_000_000 * NS_PER_S
+"""In the past: an archive does not age rows that lie ahead of the wall clock."""
 
 
 @dataclass(frozen=True)
