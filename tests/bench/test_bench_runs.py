@@ -68,7 +68,9 @@ def test_pipeline_over_kafka() -> None:
     result = bench("kafka_pipeline")["kafka_pipeline"]
     if result["skipped"]:
         pytest.skip(result["skipped"])
-    assert sum(result["figures"]["share"].values()) == pytest.approx(1.0, abs=0.01)
+    shapes = [found for name, found in result["figures"].items() if name.startswith("rows_")]
+    assert len(shapes) == 2
+    assert all(sum(found["share"].values()) == pytest.approx(1.0, abs=0.01) for found in shapes)
 
 
 @pytest.mark.lab
