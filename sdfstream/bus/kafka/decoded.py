@@ -2,8 +2,8 @@
 
 In one process sync, detect, the archive, the board and others each fetch a record of their own from the brokers, with
 the same bytes. Decoding is a pure function of those bytes and costs more than all else that a reader does with a
-record, so its outcome is retained for the readers behind. An outcome is given out only for equal bytes: offsets begin
-anew where a topic was deleted and made again.
+record, so its outcome is retained for the readers behind, of a topic that has several. An outcome is given out only for
+equal bytes: offsets begin anew where a topic was deleted and made again.
 
 So is the dead letter of a record that is refused: each reader queues it, and leaves it out once a task has it in its
 commit: that task's position passes the record only with the letter, and if it fails the record is refused again. Of a
@@ -12,7 +12,8 @@ reader outside a task only a letter that was stored counts, for it may end befor
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -60,6 +61,21 @@ class DecodedRecords:
         self._bytes = 0
         self._retained: OrderedDict[tuple[str, int, int], _Retained] = OrderedDict()
         self._known = KnownStreams()
+        self._readers: dict[str, Counter[str]] = {}
+        """By topic: how many tasks or subscriptions of each name read it."""
+
+    def begin(self, name: str, topics: Iterable[str]) -> None:
+        """`name`, a stage or a group, reads `topics` from now on; several of one name share their partitions."""
+        for topic in topics:
+            self._readers.setdefault(topic, Counter())[name] += 1
+
+    def end(self, name: str, topics: Iterable[str]) -> None:
+        """One of those called `name` has ended."""
+        for topic in topics:
+            readers = self._readers[topic]
+            readers[name] -= 1
+            if not readers[name]:
+                del readers[name]
 
     def of(self, topic: str, partition: int, record: Any) -> ReadRecord:
         """`record` of `topic` (without the prefix), decoded now or by another reader before.
@@ -71,10 +87,15 @@ class DecodedRecords:
         if retained is not None and _is_same(retained, record):
             return retained.read
         read = _read(topic, record, self._known)
-        if not isinstance(record.value, unreadable_io.Unreadable):
+        if self._is_for_others(topic, read) and not isinstance(record.value, unreadable_io.Unreadable):
             size = _outcome_bytes(read)
             self._retain(where, _Retained(record.value or b"", tuple(record.headers), record.key or b"", read, size))
         return read
+
+    def _is_for_others(self, topic: str, read: ReadRecord) -> bool:
+        """Whether another reader may ask; one that rewinds asks again, and must know of the dead letter."""
+        sound = isinstance(read.outcome, codec.Decoded) and not read.outcome.refused_rows
+        return not sound or len(self._readers.get(topic, ())) > 1
 
     def _retain(self, where: tuple[str, int, int], retained: _Retained) -> None:
         before = self._retained.pop(where, None)

@@ -17,7 +17,7 @@ from sdfstream.records.position import Partition, Positions
 
 T = TypeVar("T")
 
-_NEVER_NS: Final = 1 << 63
+NEVER_NS: Final = 1 << 63
 
 
 class QueuedRecord(NamedTuple, Generic[T]):
@@ -64,7 +64,7 @@ class Merge(Generic[T]):
         self.bytes[partition] = 0
 
     def take(
-        self, read_until_ns: Mapping[Partition, int], max_messages: int, max_bytes: int
+        self, read_until_ns: Mapping[Partition, int], max_messages: int, max_bytes: int, before_ns: int = NEVER_NS
     ) -> list[tuple[Partition, QueuedRecord[T]]]:
         """The next messages in order of (time, partition, offset), at least one if any may go.
 
@@ -75,8 +75,11 @@ class Merge(Generic[T]):
             waits as long as nothing of such a partition is queued.
         max_messages, max_bytes : int
             Where to stop.
+        before_ns : int
+            What is of this bus time or younger waits.
         """
-        until_ns = min((at for partition, at in read_until_ns.items() if not self.queues[partition]), default=_NEVER_NS)
+        until_ns = min((at for partition, at in read_until_ns.items() if not self.queues[partition]), default=NEVER_NS)
+        until_ns = min(until_ns, before_ns - 1)
         heads = [(queue[0].at_ns, partition) for partition, queue in self.queues.items() if queue]
         heapq.heapify(heads)
         taken: list[tuple[Partition, QueuedRecord[T]]] = []
@@ -91,7 +94,7 @@ class Merge(Generic[T]):
             if self.queues[partition]:
                 heapq.heappush(heads, (self.queues[partition][0].at_ns, partition))
             else:
-                until_ns = min(until_ns, read_until_ns.get(partition, _NEVER_NS))
+                until_ns = min(until_ns, read_until_ns.get(partition, NEVER_NS))
         return taken
 
     def take_until(self, upto: Positions, max_messages: int, max_bytes: int) -> list[tuple[Partition, QueuedRecord[T]]]:

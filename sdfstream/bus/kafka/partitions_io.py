@@ -19,7 +19,7 @@ from aiokafka.errors import (
 
 from sdfstream.bus.kafka.config import KafkaConfig
 from sdfstream.bus.kafka.groups_io import STOP_S
-from sdfstream.bus.kafka.merge import Merge, QueuedRecord
+from sdfstream.bus.kafka.merge import NEVER_NS, Merge, QueuedRecord
 from sdfstream.bus.kafka.times import entered_at_ns, header_at_ns
 from sdfstream.records.position import Partition, Positions
 from sdfstream.records.units import NS_PER_MS
@@ -98,11 +98,13 @@ class MergedPartitions:
             if topic_partition in found or self._behind(partition):  # else there was nothing to pass, markers included
                 self._reached[partition] = await self._consumer.position(topic_partition)
 
-    def take(self, max_messages: int, max_bytes: int) -> list[tuple[Partition, QueuedRecord[Any]]]:
-        """The next messages in bus order."""
+    def take(
+        self, max_messages: int, max_bytes: int, *, before_ns: int = NEVER_NS
+    ) -> list[tuple[Partition, QueuedRecord[Any]]]:
+        """The next messages in bus order, of those that entered before `before_ns`."""
         if not self.held_back():
             return self._given_out([])
-        return self._given_out(self._merge.take(self._read_until_ns(), max_messages, max_bytes))
+        return self._given_out(self._merge.take(self._read_until_ns(), max_messages, max_bytes, before_ns))
 
     def give_up(self) -> None:
         """Wait no longer for partitions of which the brokers may have more, until they answer."""

@@ -69,6 +69,7 @@ class KafkaSubscription:
             partitions = [TopicPartition(name, p) for name in names for p in await self._bus.partitions_of(name)]
             await commit_first_positions(self._bus.config, self._group, partitions, from_start=from_start)
             self._consumer = await self._join()
+        self._bus.decoded.begin(self._group, self._topics)
 
     async def read(self, max_messages: int = 1000, timeout_s: float = 0.1) -> list[Message]:
         """Messages in order of (bus_at_ns, topic, bus_seq) within one call; empty when none came in time."""
@@ -119,6 +120,7 @@ class KafkaSubscription:
         """Leave the group."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
+            self._bus.decoded.end(self._group, self._topics)
             await stop(consumer)
 
     async def _fetched(self, consumer: Any, timeout_ms: int, max_messages: int) -> dict[Any, list[Any]]:

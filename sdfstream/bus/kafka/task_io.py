@@ -39,6 +39,8 @@ READ_BYTES: Final = 16 << 20
 HOLD_S: Final = 3.0
 """The longest that a partition of which the brokers may have more holds the others back."""
 NEVER_S: Final = float("inf")
+_LATE_S: Final = 0.005
+"""From entering the bus until a reader sees it, as a rule."""
 _GROUP_COMMIT_S: Final = 1.0
 _MARK_S: Final = 10.0
 
@@ -85,6 +87,8 @@ class KafkaTask:
         self._group_committed_s = self._progress_s = asyncio.get_running_loop().time()
         self._marked_s = NEVER_S
         self._held_since_s: float | None = None
+        self._topics = (*work.topics, *work.for_all)
+        bus.decoded.begin(work.name, self._topics)
 
     @classmethod
     async def open(cls, bus: KafkaClient, work: Work, unit: int) -> KafkaTask:
@@ -148,7 +152,7 @@ class KafkaTask:
     async def _find_partitions(self) -> list[Partition]:
         """The unit's partitions now: a topic may have got more since the last commit."""
         found: list[Partition] = []
-        for topic in (*self.work.topics, *self.work.for_all):
+        for topic in self._topics:
             every = await self._bus.partitions_of(self._bus.config.prefix + topic)
             found += [(topic, n) for n in every if topic in self.work.for_all or n % self.work.units == self.unit]
         return found
@@ -190,9 +194,7 @@ class KafkaTask:
                 taken = self._take(max_messages, upto, loop.time())
                 found = self._decoded(taken)
                 if found and upto is None and self.work.slice_ns and not any(is_urgent(m.topic, m.body) for m in found):
-                    await asyncio.sleep(self._slice_left_s())
-                    await self._partitions.fetch(0.0)
-                    found += self._decoded(self._take(max_messages - len(taken), None, loop.time()))
+                    found += self._decoded(await self._rest_of_slice(max_messages - len(taken)))
             if taken:
                 self._progress_s = loop.time()
             if found:
@@ -203,10 +205,18 @@ class KafkaTask:
                 await self._check_stalled(loop.time())
                 return []
 
-    def _slice_left_s(self) -> float:
-        """Seconds to the end of the present slice; the brokers' clocks are near this host's, or it does not matter."""
-        slice_ns = self.work.slice_ns
-        return (slice_ns - self._bus.clock() % slice_ns) / NS_PER_S
+    async def _rest_of_slice(self, max_messages: int) -> Any:
+        """What enters until the present slice ends; what is of the next one stays queued, or each would be cut in two.
+
+        The brokers' clocks are near this host's, or it does not matter. The client asks for more of a partition only
+        once it has handed on what it has, which is what came first: hence the second fetch.
+        """
+        now_ns, slice_ns = self._bus.clock(), self.work.slice_ns
+        end_ns = (now_ns // slice_ns + 1) * slice_ns
+        await asyncio.sleep((end_ns - now_ns) / NS_PER_S + _LATE_S)
+        await self._partitions.fetch(0.0)
+        await self._partitions.fetch(_LATE_S)
+        return self._partitions.take(max_messages, READ_BYTES, before_ns=end_ns)
 
     def _take(self, max_messages: int, upto: Positions | None, now_s: float) -> Any:
         if upto is not None:
@@ -315,6 +325,7 @@ class KafkaTask:
         if self.closed:
             return
         self.closed = True
+        self._bus.decoded.end(self.work.name, self._topics)
         self.over = self.over or "it was closed"
         await stop(self._consumer)
         await stop(self._producer)

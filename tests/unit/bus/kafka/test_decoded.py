@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from sdfstream.bus import codec
-from sdfstream.bus.kafka.decoded import DecodedRecords
+from sdfstream.bus.kafka.decoded import MOST_BYTES, DecodedRecords
 from sdfstream.bus.kafka.unreadable_io import Unreadable
 from sdfstream.errors import FormatError
 from sdfstream.records.message import Event, Output
@@ -48,8 +48,36 @@ def sound(offset: int, text: str = "x") -> Record:
     return Record(offset, value, tuple(headers))
 
 
-def test_equal_records_are_decoded_once_and_others_anew(calls: list[bytes]) -> None:
+def read_by_two(most_bytes: int = MOST_BYTES) -> DecodedRecords:
+    records = DecodedRecords(most_bytes)
+    for name in ("detect", "archive"):
+        records.begin(name, [FINDING.name, CLOCK.name])
+    return records
+
+
+def test_what_no_other_reads_is_not_retained(calls: list[bytes]) -> None:
+    records = read_by_two()
+    records.begin("detect", [FINDING.name])  # another unit: it reads partitions of its own
+    records.end("archive", [FINDING.name])
+    for _ in range(2):
+        records.of(FINDING.name, 0, sound(3))
+    assert len(calls) == 2 and not records._retained
+    records.end("detect", [FINDING.name])
+    records.begin("archive", [FINDING.name])
+    for _ in range(2):
+        records.of(FINDING.name, 0, sound(3))
+    assert len(calls) == 3
+
+
+def test_a_refusal_is_retained_for_its_only_reader(calls: list[bytes]) -> None:
     records = DecodedRecords()
+    records.begin("detect", [FINDING.name])
+    refused = Record(1, b"{", (("schema", FINDING.name.encode()),))
+    assert records.of(FINDING.name, 0, refused) is records.of(FINDING.name, 0, refused), "it knows of its dead letter"
+
+
+def test_equal_records_are_decoded_once_and_others_anew(calls: list[bytes]) -> None:
+    records = read_by_two()
     first = records.of(FINDING.name, 0, sound(3))
     assert isinstance(first.outcome, codec.Decoded)
     assert (first.outcome.boot_id, first.outcome.batch_seq, first.key) == ("boot", 7, "k")
@@ -67,7 +95,7 @@ def test_equal_records_are_decoded_once_and_others_anew(calls: list[bytes]) -> N
 
 
 def test_a_refusal_is_kept_with_what_its_dead_letter_needs(calls: list[bytes]) -> None:
-    records = DecodedRecords()
+    records = read_by_two()
     for _ in range(2):
         read = records.of(FINDING.name, 0, Record(1, b"{", (("schema", FINDING.name.encode()),)))
         assert isinstance(read.outcome, FormatError)
@@ -78,7 +106,7 @@ def test_a_refusal_is_kept_with_what_its_dead_letter_needs(calls: list[bytes]) -
 
 
 def test_one_that_the_client_cannot_read_is_not_taken_for_its_bytes(calls: list[bytes]) -> None:
-    records, good = DecodedRecords(), sound(3)
+    records, good = read_by_two(), sound(3)
     value = Unreadable(good.value or b"")
     value.why = "a header"
     assert isinstance(records.of(FINDING.name, 0, good).outcome, codec.Decoded)
@@ -88,7 +116,7 @@ def test_one_that_the_client_cannot_read_is_not_taken_for_its_bytes(calls: list[
 
 
 def test_what_is_kept_has_a_bound(calls: list[bytes]) -> None:
-    records = DecodedRecords(most_bytes=40_000)
+    records = read_by_two(40_000)
     many = [sound(offset, "x" * 200) for offset in range(100)]
     for record in many:
         records.of(FINDING.name, 0, record)
@@ -105,7 +133,7 @@ def test_what_is_kept_has_a_bound(calls: list[bytes]) -> None:
 def test_the_bound_counts_what_a_value_became() -> None:
     rows = clock(0).body.take(pa.array(np.zeros(7_000, np.int32)))
     headers, bomb = codec.encode(Output(CLOCK.name, "mesh", rows), "boot", 7, bus_at_ns=5, compression="zstd")
-    records = DecodedRecords(most_bytes=4 << 20)
+    records = read_by_two(4 << 20)
     before = pa.total_allocated_bytes()
     for offset in range(50):
         read = records.of(CLOCK.name, 0, Record(offset, bomb, tuple(headers), b"mesh"))
@@ -116,7 +144,7 @@ def test_the_bound_counts_what_a_value_became() -> None:
 
 
 def test_the_bound_counts_an_event_as_objects() -> None:
-    records = DecodedRecords(most_bytes=1 << 20)
+    records = read_by_two(1 << 20)
     tracemalloc.start()
     try:
         for offset in range(500):
