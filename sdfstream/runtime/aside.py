@@ -36,7 +36,7 @@ from sdfstream.numeric import codec as numeric_codec
 from sdfstream.records.bounds import is_known
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.units import NS_PER_S
-from sdfstream.runtime.driver import Stage
+from sdfstream.runtime.driver import Stage, step_ns
 from sdfstream.runtime.raised import dead_letter, detail, frames, is_of_message
 from sdfstream.stats import Counters
 
@@ -140,6 +140,7 @@ class AsideStage:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.name, self.reads, self.writes = stage.name, stage.reads, stage.writes
+        self.step_ns = step_ns(stage)
         self.counters: Counters = stage.counters
         """The stage's; ``set-aside``, ``tick-raised``, ``finish-raised`` and ``begun-anew`` are among them."""
         self.trouble = Trouble()

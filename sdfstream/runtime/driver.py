@@ -12,8 +12,8 @@ from sdfstream.records.units import TICK_NS
 from sdfstream.stats import Counters
 
 MOST_TICKS: Final = 6000
-"""Boundaries of one jump of bus time that are yielded, ten minutes; then only the last. By far more than those at which
-a stage is stepped behind its last message (`runtime.aside`), so that nothing depends on it but a loop's length."""
+"""Boundaries of one jump of bus time that are yielded, minutes of them; then only the last. By far more than a stage
+is stepped at behind its last message (`runtime.aside`), so that nothing depends on it but a loop's length."""
 
 
 class Stage(Protocol):
@@ -45,10 +45,14 @@ class Stage(Protocol):
 
 @dataclass(slots=True)
 class Ticker:
-    """The 100 ms boundaries of bus time; `upto` yields each one once, in order."""
+    """The boundaries of bus time, every 100 ms by default; `upto` yields each one once, in order."""
 
     tick_ns: int = TICK_NS
     last_ns: int | None = None
+
+    def is_due(self, now_ns: int) -> bool:
+        """Whether `upto` would yield any."""
+        return self.last_ns is not None and now_ns - self.last_ns >= self.tick_ns
 
     def upto(self, now_ns: int) -> Iterator[int]:
         """Boundaries after the last one yielded and not after `now_ns`, `MOST_TICKS` and the last of them at most.
@@ -67,6 +71,11 @@ class Ticker:
             yield self.last_ns
 
 
+def step_ns(stage: Stage) -> int:
+    """Bus time from one step without messages to the next: the stage's ``step_ns``, which divides 100 ms, or that."""
+    return int(getattr(stage, "step_ns", TICK_NS))
+
+
 @dataclass(slots=True)
 class Driver:
     """Steps one stage along bus time. `now_ns` never goes back, in whatever order messages of several topics come."""
@@ -74,6 +83,10 @@ class Driver:
     stage: Stage
     ticker: Ticker = field(default_factory=Ticker)
     now_ns: int = 0
+
+    def __post_init__(self) -> None:
+        """At the boundaries that the stage wants."""
+        self.ticker.tick_ns = step_ns(self.stage)
 
     def take(self, messages: Sequence[Message]) -> list[Output]:
         """Step at every boundary before each message, then with the messages of each slice."""

@@ -157,11 +157,14 @@ class StageLoop:
         if after != before:
             self._outputs += await self._take(messages)
             self._journal.given(before, after)
-        if not messages:
-            known_ns = self.task.known_until_ns()
-            if known_ns is not None and known_ns > self.driver.now_ns:
-                self._outputs += await self._advance(known_ns)
-                self._journal.moved(known_ns)
+        known_ns = self.task.known_until_ns()
+        if (
+            known_ns is not None
+            and known_ns > self.driver.now_ns
+            and (not messages or self.driver.ticker.is_due(known_ns))
+        ):
+            self._outputs += await self._advance(known_ns)
+            self._journal.moved(known_ns)
 
     async def _take(self, messages: list[Message]) -> list[Output]:
         """`Driver.take` in time slices: heartbeats must go out in between, or the group expels the process."""

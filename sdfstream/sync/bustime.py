@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from sdfstream.numeric.group import runs
+from sdfstream.records.slices import SLICE_NS, start_of_slice
 from sdfstream.records.units import NS_PER_MS, NS_PER_S, TICK_NS, Bools, Float64s, Int64s
 from sdfstream.stats import Counters
 
@@ -41,6 +42,21 @@ class Ticks:
         while self.next <= now_ns:
             yield self.next
             self.next += TICK_NS
+
+    def slices(self, after_ns: int, now_ns: int) -> Iterator[tuple[int, bool]]:
+        """Ends of slices after `after_ns` up to `now_ns`, in order, and whether a tick is due there.
+
+        Every one of them, whether messages came in it or not, so that nothing depends on who told of the time. Of a
+        jump that is taken in one stride those beside the ticks that are left.
+        """
+        if self.next is None:
+            return
+        for tick_ns in self.upto(now_ns):
+            first_ns = max(start_of_slice(after_ns), tick_ns - TICK_NS) + SLICE_NS
+            yield from ((at_ns, False) for at_ns in range(first_ns, tick_ns, SLICE_NS))
+            yield tick_ns, True
+            after_ns = tick_ns
+        yield from ((at_ns, False) for at_ns in range(start_of_slice(after_ns) + SLICE_NS, now_ns + 1, SLICE_NS))
 
 
 _TICKS: Final = 20

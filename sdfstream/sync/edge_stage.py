@@ -11,7 +11,7 @@ import pyarrow as pa
 from sdfstream.errors import FormatError
 from sdfstream.numeric.codec import dump, load
 from sdfstream.records.message import Message, Output
-from sdfstream.records.slices import in_slices, start_of_slice
+from sdfstream.records.slices import SLICE_NS, in_slices
 from sdfstream.records.topics import ANOMALY, EDGE, ESTIMATE, OWD, PROBE
 from sdfstream.records.units import NS_PER_S, TICK_NS
 from sdfstream.stats import Counters
@@ -110,6 +110,7 @@ class SyncEdgeStage:
     name = "sync-edge"
     reads: tuple[str, ...] = (PROBE.name, ESTIMATE.name)
     writes: tuple[str, ...] = (EDGE.name, OWD.name, ANOMALY.name)
+    step_ns = SLICE_NS
 
     def __init__(self, config: SyncConfig | None = None, share: str = "all") -> None:
         self._config = config or SyncConfig()
@@ -157,20 +158,18 @@ class SyncEdgeStage:
             self._hosts.begin(bus_at_ns // _HOUR_NS * _HOUR_NS)
             self._bus_at_ns = bus_at_ns
         self._ticks(bus_at_ns, out)
-        slice_ns = start_of_slice(bus_at_ns)
-        if slice_ns > self._bus_at_ns:
-            self._bus_at_ns = slice_ns
-            if self._adopted:
-                out += self._hosts.close(slice_ns)
 
     def _ticks(self, now_ns: int, out: list[Output]) -> None:
-        for at_ns in self._clock.upto(now_ns):
+        for at_ns, is_tick in self._clock.slices(self._bus_at_ns, now_ns):
+            self._bus_at_ns = at_ns
+            if not is_tick:
+                out += self._hosts.close(at_ns) if self._adopted else []
+                continue
             report = self._hosts.tick(at_ns, at_ns // TICK_NS)
             out += self._reported(at_ns, report)
             self._adopt(out)
             if self._adopted:
                 out += self._hosts.end_tick(at_ns)
-            self._bus_at_ns = max(self._bus_at_ns, at_ns)
 
     def _reported(self, at_ns: int, report: TickReport) -> list[Output]:
         b = self._hosts.estimates

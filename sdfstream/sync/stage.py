@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sdfstream.numeric.codec import dump, load
 from sdfstream.records.message import Message, Output
-from sdfstream.records.slices import in_slices, start_of_slice
+from sdfstream.records.slices import SLICE_NS, in_slices
 from sdfstream.records.topics import ANOMALY, CLOCK, OWD, PROBE
 from sdfstream.stats import Counters
 from sdfstream.sync.bustime import LONGEST_GAP_NS, Ticks
@@ -25,7 +25,7 @@ class SyncStage:
     Exchanges gather until the next tick (100 ms of bus time). A tick predicts all clocks, updates every session's edge
     filter with its block (`edgework`), solves the mesh over all of them (`meshwork`), and publishes a causal row per
     clock. Delays are corrected on arrival with the state of the tick before, and leave when their window closes, at the
-    first slice of messages or tick that is late enough. Ticks, slices and closings depend on bus time alone, so the
+    first end of a slice that is late enough. Ticks, slices and closings depend on bus time alone, so the
     same messages give the same outputs however they are cut into calls.
 
     Parameters
@@ -42,6 +42,8 @@ class SyncStage:
     name = "sync"
     reads: tuple[str, ...] = (PROBE.name,)
     writes: tuple[str, ...] = (CLOCK.name, OWD.name, ANOMALY.name)
+    step_ns = SLICE_NS
+    """Windows close at the end of a slice."""
 
     def __init__(self, config: SyncConfig | None = None) -> None:
         self._config = config or SyncConfig()
@@ -84,10 +86,6 @@ class SyncStage:
             self._hosts.adopt(self._mesh.clocks, self._mesh.usual_ns2)
             self._bus_at_ns = bus_at_ns
         self._tick(bus_at_ns, out)
-        slice_ns = start_of_slice(bus_at_ns)
-        if slice_ns > self._bus_at_ns:
-            self._bus_at_ns = slice_ns
-            out += self._hosts.close(slice_ns)
 
     def _begin_anew(self, out: list[Output]) -> None:
         """What is held back goes out; then nothing is known."""
@@ -99,15 +97,19 @@ class SyncStage:
         self.counters.add("begun-anew", "time-jump")
 
     def _tick(self, now_ns: int, out: list[Output]) -> None:
-        """The sessions report, the mesh solves and publishes, its estimates go back to the sessions: once per tick."""
-        if self._clock.next is None or now_ns < self._clock.next:
-            return
-        for at_ns in self._clock.upto(now_ns):
+        """The sessions report, the mesh solves and publishes, its estimates go back to the sessions: once per tick.
+
+        At the slices' ends in between windows close that have all their rows.
+        """
+        for at_ns, is_tick in self._clock.slices(self._bus_at_ns, now_ns):
+            self._bus_at_ns = at_ns
+            if not is_tick:
+                out += self._hosts.close(at_ns)
+                continue
             self._ticks += 1
             out += self._mesh.tick(at_ns, [self._hosts.tick(at_ns, self._ticks)])
             self._hosts.adopt(self._mesh.clocks, self._mesh.usual_ns2)
             out += self._hosts.end_tick(at_ns)
-            self._bus_at_ns = max(self._bus_at_ns, at_ns)
 
     def snapshot(self) -> bytes:
         """The whole state (arrays and plain values; no pickle)."""

@@ -3,7 +3,7 @@
 Says ``ready`` once everything is made and waits for a line; says ``warm`` when the first seconds have been sent, and
 at the end one line of JSON with what was sent. Every agent publishes on its own, as agents do: it waits for the brokers
 to have its last message, and for no other agent's. They share one connection, so that what is due within a few
-milliseconds travels together, as behind a relay; `agents` of their own would cost the broker a request each.
+milliseconds travels together; connections of their own would cost the broker a request each.
 """
 
 from __future__ import annotations

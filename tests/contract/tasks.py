@@ -180,6 +180,15 @@ class TaskContract:
                 await task.read(timeout_s=0.2)
         assert task.lag() == 0
 
+    async def test_time_is_known_up_to_the_next_message_that_waits(self, make_bus: MakeBus) -> None:
+        bus = await make_bus()
+        task = await bus.task(WORK)
+        await bus.publish([clock(1), clock(2)])
+        await read(task, 1, max_messages=1)
+        known = task.known_until_ns()
+        (waiting,) = await read(task, 1)
+        assert known is None or known < waiting.bus_at_ns
+
     @pytest.mark.parametrize("dies", ["", "before", "after"])
     async def test_a_message_at_which_a_stage_raises_is_set_aside_once(self, make_bus: MakeBus, dies: str) -> None:
         """Whoever owns the unit, and wherever the last owner died around the commit of the dead letter."""

@@ -127,17 +127,23 @@ class MergedPartitions:
         return any(self._merge.waiting(partition) for partition in self.next)
 
     def known_until_ns(self) -> int | None:
-        """Bus time of the last poll at which every partition was read to its end; None: one is behind."""
+        """Bus time up to which all was given out; None: a partition is behind, or the brokers' time is not known.
+
+        That is before the next message of a partition that has one queued, and the last poll of one read to its end.
+        """
         if self._origin_ns is None:
             return None
-        polled_ms = []
+        next_ns, polled_ms = [], []
         for partition, topic_partition in self._to_kafka.items():
-            if self._merge.waiting(partition) or self._behind(partition):
+            if (head := self._merge.head(partition)) is not None:
+                next_ns.append(head.at_ns - 1)
+            elif self._behind(partition):
                 return None
-            polled_ms.append(self._consumer.last_poll_timestamp(topic_partition))
+            else:
+                polled_ms.append(self._consumer.last_poll_timestamp(topic_partition))
         # a wall clock that was set back in between makes a negative age
         age_ns = max(0, time.time_ns() - min(polled_ms) * NS_PER_MS) if polled_ms else 0
-        return self._origin_ns + time.monotonic_ns() - age_ns - _SETTLE_NS
+        return min([*next_ns, self._origin_ns + time.monotonic_ns() - age_ns - _SETTLE_NS])
 
     def now_ns(self) -> int:
         """Bus time, by the brokers' clock and the time since; none of it from this machine's wall clock."""

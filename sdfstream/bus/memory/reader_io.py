@@ -125,7 +125,7 @@ class MemorySubscription:
             return math.inf
         now_ns = self._bus.now_ns()
         began_ns = now_ns - now_ns % self._slice_ns
-        heads = [m.bus_at_ns for topic, p in self.positions.items() if (m := self._bus.log(topic).peek(p)) is not None]
+        heads = self._heads_ns()
         if not heads or min(heads) < began_ns:
             return began_ns
         with suppress(TimeoutError):
@@ -138,6 +138,15 @@ class MemorySubscription:
         """Commit the positions behind every message read."""
         self._check_open()
         self._state.committed.update({topic: position.seq for topic, position in self.positions.items()})
+
+    def known_until_ns(self) -> int:
+        """Bus time up to which every message of the owned topics was given out."""
+        heads = self._heads_ns()
+        return min(heads) - 1 if heads else self._bus.now_ns()
+
+    def _heads_ns(self) -> list[int]:
+        """When the next message of each topic that has one entered the bus."""
+        return [m.bus_at_ns for topic, p in self.positions.items() if (m := self._bus.log(topic).peek(p)) is not None]
 
     def lag(self) -> int:
         """Messages of the owned topics that are not read yet."""

@@ -124,7 +124,7 @@ class MemoryTask:
 
     def known_until_ns(self) -> int | None:
         """See `sdfstream.bus.task.Task`."""
-        return None if self.lag() else self._bus.now_ns()
+        return self._reader.known_until_ns()
 
     def lag(self) -> int:
         """See `sdfstream.bus.task.Task`."""

@@ -10,9 +10,31 @@ import numpy as np
 import pytest
 
 from sdfstream.numeric.codec import dump, load
-from sdfstream.sync.bustime import Lag, NewestLag, ReportLateness, Spread
+from sdfstream.stats import Counters
+from sdfstream.sync.bustime import Lag, NewestLag, ReportLateness, Spread, Ticks
 
 MS, S = 1e6, 1e9
+
+
+def test_every_end_of_a_slice_comes_once_whoever_told_of_the_time() -> None:
+    ends = [(at, at % 100 == 0) for at in range(50, 1000, 50)]
+    for cut in ([999], [50, 99, 100, 380, 999], list(range(1000))):
+        ticks, after, found = Ticks(1000, Counters("x")), 7, []
+        assert not list(ticks.slices(after, 500)), "not begun"
+        ticks.begin(7 * 10**6)
+        for now in cut:
+            for at_ns, is_tick in ticks.slices(after * 10**6, now * 10**6):
+                after = at_ns // 10**6
+                found.append((after, is_tick))
+        assert found == ends
+
+
+def test_of_a_jump_only_the_newest_ticks_are_left() -> None:
+    ticks = Ticks(2, Counters("x"))
+    ticks.begin(0)
+    found = [(at_ns // 10**6, is_tick) for at_ns, is_tick in ticks.slices(0, 10_060 * 10**6)]
+    assert found[-5:] == [(9850, False), (9900, True), (9950, False), (10_000, True), (10_050, False)]
+    assert [at for at, is_tick in found if is_tick] == [9800, 9900, 10_000]
 
 
 def reported(spread: Spread, *messages: tuple[float, int]) -> None:

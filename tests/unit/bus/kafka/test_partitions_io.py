@@ -122,6 +122,18 @@ async def test_an_old_answer_holds_back_what_is_younger_and_no_more() -> None:
     assert given(partitions.take(10, MIB)) == [2]
 
 
+async def test_time_is_known_up_to_the_next_message_that_is_queued() -> None:
+    now_ms = time.time_ns() // 1_000_000
+    consumer, partitions = await with_records({0: now_ms - 900, 2: now_ms - 500})
+    assert partitions.known_until_ns() == (now_ms - 900) * 10**6 - 1
+    assert given(partitions.take(10, MIB, before_ns=(now_ms - 500) * 10**6)) == [0], "the other is of that instant"
+    assert partitions.known_until_ns() == (now_ms - 500) * 10**6 - 1
+    consumer.polled_ms[1] = now_ms - 3000
+    assert partitions.known_until_ns() < (now_ms - 2900) * 10**6  # type: ignore[operator]
+    consumer.stable[3] = 5
+    assert partitions.known_until_ns() is None, "there is more of that one"
+
+
 async def test_one_that_is_behind_holds_all_back_and_others_go_on_without_it_until_it_is_answered() -> None:
     now_ms = time.time_ns() // 1_000_000
     consumer, partitions = await with_records({0: now_ms - 5000, 2: now_ms - 1000})
