@@ -29,11 +29,18 @@ _FAULTY_STEPS: Final = 2.5
 """So many steps within about ten seconds are no step but a clock that cannot be agreed with."""
 _STEP_ONCE_S: Final = 2.0
 """Sessions notice one step within this time of each other."""
+_AFTERMATH_S: Final = 5.0
+"""So long after a clock's step its sessions are still finding its new course: what surprises them says nothing of how
+clocks wander. Taken for wander, four ends of slews made it 400 times as much, and the neighbours' 7 to 50 times."""
 _SETTLED: Final = 0.05
 """A clock that stepped is unsynced until its bound is this share of the step."""
 _ALARM_S: Final = 4.0
 """So long a surprise widens the bound."""
+_STEP_ALARM_S: Final = 0.3
+"""So long after a step, which explains it: sessions know the new course after some ticks."""
 _ALARM_MOST: Final = 25.0
+_CONTRADICTED: Final = 2.0
+"""Blocks; a single one may be a wrong stamp, or a path that became shorter."""
 _DOUBTED: Final = 0.5
 _USUAL_TICKS: Final = 100.0
 _ACCUSED: Final = 20.0
@@ -120,7 +127,7 @@ class MeshClocks:
         self.wander.calm_down(self.table, dt)
         self.table["samples"] *= np.exp(-dt / _SAMPLES_S)
         self.table["steps"] *= np.exp(-dt / _STEPS_S)
-        self.table["surprise_ns2"] *= np.exp(-dt / _ALARM_S)
+        self.table["surprise_ns2"] *= np.exp(-dt / np.where(self._stepped(), _STEP_ALARM_S, _ALARM_S))
 
     def take(self, s: Solved, e: ReducedEdges, ticks: int) -> None:
         """Take up what the network step found, learn from how far predictions strayed, and renew the bounds."""
@@ -139,17 +146,31 @@ class MeshClocks:
         t["misfit_ns2"] = np.where(np.isnan(found), t["misfit_ns2"], found)
         accused = t["accused_ticks"] + np.where(mesh.blame(e, self.n, self._pairs), 1.0, -1.0)
         t["accused_ticks"] = np.clip(accused, 0.0, 2.0 * _ACCUSED)
-        surprise_ns2 = np.bincount(e.src, e.surprise_ns2 * e.sessions, self.n) + np.bincount(
-            e.dst, e.surprise_ns2 * e.sessions, self.n
-        )
-        sessions = np.bincount(e.src, e.sessions, self.n) + np.bincount(e.dst, e.sessions, self.n)
-        # what one neighbour's step did to its sessions must not open this clock's bound
-        surprise_ns2 = np.minimum(surprise_ns2 / np.maximum(sessions, 1.0), _ALARM_MOST * b["offset_var_ns2"])
-        t["surprise_ns2"] = np.maximum(t["surprise_ns2"], surprise_ns2)
         self._doubt_breached(e, blocks.astype(np.float64))
-        self.wander.surprised(t, b["offset_var_ns2"], surprise_ns2)
+        stepping = self._stepped() | (t["breach_ns2"] > 0.0)
+        surprise_ns2 = np.minimum(self._surprises(e, stepping), _ALARM_MOST * b["offset_var_ns2"])
+        t["surprise_ns2"] = np.maximum(t["surprise_ns2"], surprise_ns2)
+        self.wander.surprised(t, b["offset_var_ns2"], np.where(stepping, 0.0, surprise_ns2))
         self.wander.tick(t, b, self.estimates.at_ns, ticks, self.label, self.estimates.reference)
         self._walks()
+
+    def _stepped(self) -> Bools:
+        """Clocks in the aftermath of a step."""
+        result: Bools = self.estimates.at_ns - self.table["stepped_at_ns"] < _AFTERMATH_S * NS_PER_S
+        return result
+
+    def _surprises(self, e: ReducedEdges, stepping: Bools) -> Float64s:
+        """(clocks,) mean over each clock's sessions of what surprised them, ns²; not by a neighbour that is `stepping`.
+
+        What one neighbour's step did to its sessions must not open this clock's bound, nor pass for wander.
+        """
+        total, sessions = np.zeros(self.n), np.zeros(self.n)
+        for clock, other in ((e.src, e.dst), (e.dst, e.src)):
+            counted = np.where(stepping[other] & ~stepping[clock], 0.0, e.sessions)
+            total += np.bincount(clock, e.surprise_ns2 * counted, self.n)
+            sessions += np.bincount(clock, counted, self.n)
+        result: Float64s = total / np.maximum(sessions, 1.0)
+        return result
 
     def _learn_usual(self, held: Bools) -> None:
         """What each clock's variance usually is, and by how much most clocks of its component are below that now."""
@@ -162,15 +183,25 @@ class MeshClocks:
         t["usual_lag"] = np.where(size >= straying.LARGE, np.maximum(below, 0.0), 0.0)
 
     def _doubt_breached(self, e: ReducedEdges, blocks: Float64s) -> None:
-        """Widen the bound of clocks most of whose packets contradict it, before it is clear what they did.
+        """Widen the bound of clocks that packets contradict, before it is clear what the clocks did.
 
         A step or slew takes `breach_blocks` ticks to be told from wrong stamps; until then nothing is learned, and the
-        estimate may be off by as much as the packets say. `blocks`: of each clock in this tick.
+        estimate may be off by as much as the packets say. Contradicted are clocks most of whose packets say so, and
+        in the first tick, of which many packets were sent before, those with two of them, more than of a neighbour; one
+        that stepped lately with any. `blocks`: of each clock in this tick.
         """
         t = self.table
         breached = np.bincount(e.src, e.breached, self.n) + np.bincount(e.dst, e.breached, self.n)
         square_ns2 = np.bincount(e.src, e.breach_ns2, self.n) + np.bincount(e.dst, e.breach_ns2, self.n)
-        doubted = np.where(2.0 * breached > blocks, square_ns2 / np.maximum(breached, 1.0), 0.0)
+        first = np.zeros(self.n, dtype=np.bool_)
+        hit = np.flatnonzero(e.breached > 0.0)
+        if hit.size:
+            share = breached / np.maximum(blocks, 1.0)
+            src, dst = e.src[hit], e.dst[hit]
+            first[src[share[src] > share[dst]]] = first[dst[share[dst] > share[src]]] = True
+            first &= breached >= _CONTRADICTED
+            first |= self._stepped() & (breached > 0.0)
+        doubted = np.where((2.0 * breached > blocks) | first, square_ns2 / np.maximum(breached, 1.0), 0.0)
         t["breach_ns2"] = np.where(blocks > 0.0, doubted, t["breach_ns2"])
 
     def _learn_drift(self, predicted: list[Float64s], held: Bools, ticks: int) -> None:
@@ -222,6 +253,10 @@ class MeshClocks:
             drift.forget(t, b, size > 0.0, self.label)
         b["offset_var_ns2"] += np.where(new, size * size, 0.0)
         b["skew_var_ppb2"] += np.where(new, size * size, 0.0)
+        # what jumped may as well be running, by as much in each tick as in those that told of it
+        running_ns = size / (self._c.breach_blocks * self._c.err_sigmas)
+        t["surprise_ns2"] = np.maximum(t["surprise_ns2"], np.where(new, running_ns**2, 0.0))
+        t["surprise_log_q"] = np.where(new, 0.0, t["surprise_log_q"])
         self._walks()
         return new
 

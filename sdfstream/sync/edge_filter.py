@@ -158,11 +158,27 @@ class MeshPrediction(NamedTuple):
         return MeshPrediction(*(column[which] for column in self))
 
 
-def prior(t: Table, i: Int64s, expected: MeshPrediction, age_s: Float64s, soft: Float64s) -> Prior:
+class Passed(NamedTuple):
+    """When each block's packets passed, (blocks,)."""
+
+    age_s: Float64s
+    """How long ago, on average."""
+    span_s: Float64s
+    """Between the first and the last of them."""
+    noise_ns2: Float64s
+    """Variance of stamps' noise and of the line's wander since."""
+
+
+def prior(t: Table, i: Int64s, expected: MeshPrediction, b: Passed) -> Prior:
     """The mesh's prediction where it is the better one and the session agrees with it, else the session's own line.
 
     A young session uses its own: along the mesh's line a clock with a constant lie would look like a standing queue.
+
+    A wrong slope spreads a block that spans some time about the line. After a step the session, alone, knows better
+    than the mesh how wrong: bounds taken for sharp contradicted each other by 50 µs while a clock was slewed by
+    500 ppm, and a session went astray from there by up to a second.
     """
+    age_s = b.age_s
     line = expected.line - age_s * expected.slope
     mesh_var = np.maximum(
         expected.offset_var_ns2 - age_s * (2.0 * expected.offset_skew_cov - age_s * expected.skew_var_ppb2), 1e-9
@@ -172,6 +188,9 @@ def prior(t: Table, i: Int64s, expected: MeshPrediction, age_s: Float64s, soft: 
     y, own, _, _ = state_before(t, i, age_s)
     off = y - line
     alone = (own <= known) | (t["blocks"][i] < YOUNG_BLOCKS) | (off * off > _AGREES * (own + known))
+    wrong_ppb2 = t["slope_var_ppb2"][i] + (t["slope_ppb"][i] - expected.slope) ** 2
+    wrong_ppb2 = np.where(alone, np.maximum(wrong_ppb2, expected.skew_var_ppb2), expected.skew_var_ppb2)
+    soft = b.noise_ns2 + 0.25 * wrong_ppb2 * b.span_s**2
     return Prior(np.where(alone, off, 0.0), np.where(alone, own, known), line, expected.line, age_s, soft, alone)
 
 

@@ -136,9 +136,8 @@ class EdgeWork:
         self._begin(block, predicted, at_ns)
         learn_moments(t, block, c)
         age_s, span_s = (at_ns - block.at_ns) / NS_PER_S, block.span / NS_PER_S
-        # stamps' noise, wander since, and what a wrong slope makes of a block that spans some time
-        soft = c.jitter_ns**2 + walk * np.abs(age_s) ** 3 / 3.0 + 0.25 * predicted.skew_var_ppb2 * span_s**2
-        v = ef.prior(t, i, predicted, age_s, soft)
+        passed = ef.Passed(age_s, span_s, c.jitter_ns**2 + walk * np.abs(age_s) ** 3 / 3.0)
+        v = ef.prior(t, i, predicted, passed)
         calm = t["quiet"][i] & (block.n > 0).all(axis=0)
         ef.learn_means(t, block, np.flatnonzero(calm), v, c)
         e = ef.excess(block.minimum, v, t["base_delay_ns"][i])
@@ -147,7 +146,7 @@ class EdgeWork:
         off = np.flatnonzero((surprise > 0.0) & ~calm)
         if off.size:
             self._inflate(i[off], surprise[off])
-            v = ef.prior(t, i, predicted, age_s, soft)
+            v = ef.prior(t, i, predicted, passed)
             v.variance[off] = np.maximum(v.variance[off], 0.125 * surprise[off] ** 2)
         use = np.flatnonzero(~broken & ~calm & (t["offset_var_ns2"][i] < UNKNOWN))
         self._learn_minima(i[use], block.minimum.take(use, axis=1), v.pick(use), at_ns)

@@ -35,13 +35,18 @@ def session(n: int = 1, **columns: object) -> Table:
 def own_prior(t: Table, soft: float = 1.0) -> edge_filter.Prior:
     """Along a line of zeros, by a mesh that knows nothing."""
     n = t.rows
-    return edge_filter.prior(t, np.arange(n), expected(n, UNKNOWN), np.zeros(n), np.full(n, soft))
+    return edge_filter.prior(t, np.arange(n), expected(n, UNKNOWN), passed(n, soft))
 
 
 def expected(n: int, variance: float) -> edge_filter.MeshPrediction:
     """A level line at 0, known so well."""
     none = np.zeros(n)
     return edge_filter.MeshPrediction(none, none, np.full(n, variance), none, none)
+
+
+def passed(n: int, noise_ns2: float, span_s: float = 0.0) -> edge_filter.Passed:
+    """Just now."""
+    return edge_filter.Passed(np.zeros(n), np.full(n, span_s), np.full(n, noise_ns2))
 
 
 def teach(t: Table, fwd: object, rev: object, soft: float = 1.0) -> None:
@@ -195,11 +200,21 @@ def test_bounds_that_were_soft_for_a_moment_are_not_remembered_as_queues() -> No
 )
 def test_who_judges_a_block(what: str, columns: dict[str, float], alone: bool) -> None:
     t = session(**{"offset_var_ns2": 400.0, **columns})
-    v = edge_filter.prior(t, np.zeros(1, dtype=np.int64), expected(1, 100.0), np.zeros(1), np.ones(1))
+    v = edge_filter.prior(t, np.zeros(1, dtype=np.int64), expected(1, 100.0), passed(1, 1.0))
     assert bool(v.alone[0]) is alone, what
     assert float(v.mean[0]) == (columns.get("offset_ns", 0.0) if alone else 0.0)
     wanted = columns.get("offset_var_ns2", 400.0) if alone else 100.0 + 2.0 * columns.get("bias_ns", 0.0) ** 2
     assert float(v.variance[0]) == wanted
+
+
+@pytest.mark.parametrize("columns", [{"slope_var_ppb2": 500e3**2}, {"slope_ppb": -500e3}])
+def test_a_session_alone_that_knows_no_slope_takes_no_bound_for_sharp(columns: dict[str, float]) -> None:
+    """Within a block of 0.1 s a clock slewed by 500 ppm runs by 50 µs: bounds of its two ends contradict each other."""
+    for blocks, wanted in ((30.0, 1.0 + (0.5 * 500e3 * 0.1) ** 2), (500.0, 1.0)):
+        t = session(offset_var_ns2=400.0, blocks=blocks, **columns)
+        v = edge_filter.prior(t, np.zeros(1, dtype=np.int64), expected(1, 100.0), passed(1, 1.0, 0.1))
+        assert bool(v.alone[0]) is (blocks < 50.0)
+        assert float(v.soft[0]) == pytest.approx(wanted)
 
 
 def test_what_others_taught_the_mesh_reaches_the_base_delay() -> None:

@@ -71,6 +71,51 @@ def test_doubt_lasts_until_packets_say_otherwise() -> None:
         assert (one.estimates.table["bound_ns2"] < 9e6).all()
 
 
+def complete(n: int) -> tuple[Any, Any]:
+    """Both clocks of every pair of `n`."""
+    src, dst = map(np.array, zip(*[(i, j) for i in range(n) for j in range(i)], strict=True))
+    return src, dst
+
+
+def test_before_a_tick_is_over_two_contradicting_sessions_are_enough_where_no_neighbour_has_as_many() -> None:
+    """Packets of half a tick were sent before the clock went astray; a single one may be a wrong stamp."""
+    src, dst = complete(6)
+    for many, doubted in ((1, False), (2, True)):
+        clocks = known(*"abcdef")
+        calm = edges(src, dst, weight=0.02, blocks=1.0)
+        tick(clocks, calm, 1, 0.1)
+        breached = ((src == 5) & (dst < many)).astype(np.float64)
+        tick(clocks, calm._replace(breached=breached, breach_ns2=breached * 50e3**2), 2, 0.2)
+        assert (clocks.estimates.table["bound_ns2"] >= 50e3**2).tolist() == [False] * 5 + [doubted]
+
+
+@pytest.mark.parametrize("stepped", [False, True])
+def test_what_surprises_sessions_of_a_clock_that_stepped_is_no_wander_and_soon_forgotten(stepped: bool) -> None:
+    src, dst = complete(4)
+    of_d = (src == 3).astype(np.float64)
+    clocks = known("a", "b", "c", "d")
+    calm = edges(src, dst, weight=1e-8, blocks=1.0)
+    tick(clocks, calm, 1, 0.1)
+    clocks.step(np.array([0.0, 0.0, 0.0, 200e3 if stepped else 0.0]))
+    tick(clocks, calm._replace(surprise_ns2=of_d * 30e3**2), 2, 0.2)
+    t = clocks.table
+    assert (t["surprise_ns2"][:3] > 0.0).tolist() == [not stepped] * 3
+    assert t["surprise_ns2"][3] >= 10e3**2, "its bound still holds what surprised it"
+    assert (t["surprise_log_q"] > 0.0).tolist() == [not stepped] * 4
+    tick(clocks, calm, 3, 3.2)
+    assert bool(t["surprise_ns2"][3] < 500.0**2) is stepped
+
+
+def test_what_jumped_may_be_running_and_move_as_far_in_the_next_tick() -> None:
+    clocks = known("a", "b", "c")
+    tick(clocks, ring(3), 1, 0.1)
+    clocks.step(np.array([0.0, 200e3, 0.0]))
+    tick(clocks, ring(3), 2, 0.2)
+    bound = CONFIG.err_sigmas * np.sqrt(clocks.estimates.table["bound_ns2"])
+    assert bound[1] > 0.8 * 200e3 / CONFIG.breach_blocks
+    assert (bound[[0, 2]] < 200.0).all()
+
+
 def test_rows_stand_in_order_of_names_whoever_came_first() -> None:
     clocks = known("m", "b")
     assert clocks.names == ["b", "m"]
