@@ -52,7 +52,7 @@ class HiddenElement:
     nics: tuple[str, ...]
     """That share the switch at its near end; none: it lies beyond all of them."""
     alive: int = 0
-    """Living paths into (or out of) that switch; 0: its direction is not known."""
+    """Living paths into (or out of) that switch; 0: it is sick in both directions."""
     drops_some: float = 0.0
     """Probability that it drops some flows rather than all (`some_flows`)."""
 
@@ -255,7 +255,7 @@ def _element(
     element = HiddenElement(
         subject, directions, known or subject.type == "switch", rows, ordered, by_subject[subject], names
     )
-    if not (known and names):
+    if guess.direction == "both" or not names:
         return element
     crossed = int((usable & guess.crossed).sum())
     return replace(element, alive=crossed - rows.size, drops_some=drops_some(rows.size, crossed, len(names)))
