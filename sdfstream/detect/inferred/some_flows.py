@@ -51,6 +51,6 @@ def drops_some(dead: int, paths: int, nics: int) -> float:
 def _binomial(most: int, n: int, p: Float64s) -> Float64s:
     """(shares, most + 1) probabilities of 0 to `most` of `n`."""
     k = np.arange(most + 1)
-    ways = np.append(0.0, np.cumsum(np.log((n - k[:-1]) / (k[:-1] + 1.0))))
-    result: Float64s = np.exp(ways + k * np.log(p)[:, None] + (n - k) * np.log1p(-p)[:, None])
+    log_choices = np.append(0.0, np.cumsum(np.log((n - k[:-1]) / (k[:-1] + 1.0))))
+    result: Float64s = np.exp(log_choices + k * np.log(p)[:, None] + (n - k) * np.log1p(-p)[:, None])
     return result
