@@ -24,7 +24,7 @@ from sdfstream.detect.instant import Instant
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.marks import MARKS_NS, MarkDetector
 from sdfstream.detect.problem import Observations
-from sdfstream.detect.queues.controlled import LATE_MARKS_US, is_controlled, sent_by_nics
+from sdfstream.detect.queues.controlled import LATE_MARKS_US, is_controlled, sent_by_nics, side_of
 from sdfstream.detect.queues.placed import SURELY, UNPLACED, Located, crossing, in_doubt, settled
 from sdfstream.detect.queues.surges import SURGE_NS, load_has_grown
 from sdfstream.detect.recent import LocationCache, revived
@@ -266,7 +266,8 @@ class CongestionDetector:
             return former, self.siblings.imbalance(location, number, self._well(now), now.reached_ns)
         if former is not None:
             return former, ()
-        use = self.rates.use_of(subject.id, since_ns, now.reached_ns) if subject.type == "nic" else None
+        side = side_of(directions)  # a NIC that sends slowly may receive much, and the reverse
+        use = self.rates.use_of(subject.id, since_ns, now.reached_ns, side) if subject.type == "nic" else None
         speed_bps = 0.0 if use is None else self.cabling.topology.nic_speed_bps(subject.id) or use.speed_bps
         idle = use is not None and use.rate_bps < _BUSY * speed_bps and use.paused_hz < self.config.pause_rate_hz
         if use is not None and idle and not self._of_few(location, now):

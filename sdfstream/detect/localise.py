@@ -28,6 +28,7 @@ Bools = npt.NDArray[np.bool_]
 _OWN_PRIOR = float(np.log(1e-7))
 _CLEAR = 0.7
 """A suspect is named when it is at least this likely."""
+_LIKELIER = 0.5
 _JOINT = 0.02
 """Two culprits are one subject when the product of its probabilities for each is above this."""
 _INCUMBENT = 2.0
@@ -122,7 +123,7 @@ def locate(
         merged = [_without_switch(cabling, posed, x) for x in merged]
     found = whole_hosts(cabling, whole_switches(cabling, merged, kind))
     if infer:
-        found = _with_hidden(cabling, seen, found, _evidence(seen, noise, least_share))
+        found = _with_hidden(cabling, seen, found, _evidence(seen, noise, least_share), holes=kind == "silence")
     return _gather_paths(cabling, found, incumbents)
 
 
@@ -266,11 +267,13 @@ def _evidence(seen: Observations, noise: float, least_share: float) -> Floats:
     return result
 
 
-def _with_hidden(cabling: Cabling, seen: Observations, found: list[Location], evidence: Floats) -> list[Location]:
+def _with_hidden(
+    cabling: Cabling, seen: Observations, found: list[Location], evidence: Floats, *, holes: bool
+) -> list[Location]:
     """Single paths of unknown routes laid to what must lie on their way (`inferred.hidden`), where that is clear.
 
     The search names so many paths at most; here all count that are as surely sick. Of what failed a little nothing is
-    known.
+    known. `holes`: of dead paths, a link may drop some flows alone.
     """
     lone = [x for x in found if x.subject.type == "path" and not _mapped(cabling, x)]
     if sum(x.slots.size for x in lone) < 2 or cabling.topology.leaf_of:
@@ -288,7 +291,8 @@ def _with_hidden(cabling: Cabling, seen: Observations, found: list[Location], ev
     explained = np.concatenate([code[hidden.rows] for hidden in behind])
     left = [x for x in lone if not np.isin(_codes(x.slots, x.path_directions), explained).all()]
     others = [x for x in found if x not in lone or x in left]
-    return [*others, *(at_element(hidden, paths, share) for hidden in behind)]
+    at = (at_element(hidden, paths, share) for hidden in behind)
+    return [*others, *(_dropping_some(x, hidden) if holes else x for x, hidden in zip(at, behind, strict=True))]
 
 
 def _codes(slots: Ints, directions: list[str]) -> Ints:
@@ -304,6 +308,13 @@ def at_element(hidden: HiddenElement, paths: Observations, share: float) -> Loca
         hidden.subject, hidden.directions, hidden.direction_known, share, paths.slots[hidden.rows], hidden.suspects,
         hidden.probability, crossed, beside=hidden.nics,
     )  # fmt: skip
+
+
+def _dropping_some(found: Location, hidden: HiddenElement) -> Location:
+    """What was found as a link that drops some flows alone, where that is likelier than one that passes nothing."""
+    if hidden.drops_some <= _LIKELIER:
+        return found
+    return replace(found, alive=hidden.alive, probability=found.probability * hidden.drops_some)
 
 
 def _gather_paths(cabling: Cabling, locations: list[Location], incumbents: frozenset[str]) -> list[Location]:

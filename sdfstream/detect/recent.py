@@ -54,6 +54,10 @@ class RecentFaults:
         """Whether this subject was at fault a short while ago."""
         return subject in self._last and now_ns - self._last[subject] <= AFTERMATH_NS
 
+    def was_found(self, subject: str, now_ns: int) -> bool:
+        """Whether a finding said a short while ago that this subject is at fault."""
+        return subject in self._reported and now_ns - self._reported[subject] <= AFTERMATH_NS
+
     def touched(self, slots: Ints, now_ns: int) -> Bools:
         """Which of these sessions may cross, in either direction, something at fault a short while ago."""
         return self._crossing(self._last, slots, now_ns, 0.0)

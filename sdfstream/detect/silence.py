@@ -172,6 +172,7 @@ class SilenceDetector:
             self.recent.note(nic, now_ns, reported=True)
         detections += [self._detection(x, seen, now_ns) for x in locations]
         fresh = [x for x in holes if not self.recent.touched(x.slots, now_ns).all()]
+        fresh = [x for x in fresh if not self.recent.was_found(x.subject.id, now_ns)]  # a dead link that heals
         detections += [black_holes.detection(x, self.cabling, seen.since_ns, now_ns, hold_ns) for x in fresh]
         said = {nic for x in locations for nic in x.nics}
         detections += self.carriers.down(seen, self._carrier_lost(now_ns), said)

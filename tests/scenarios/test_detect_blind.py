@@ -158,3 +158,34 @@ def test_a_link_is_not_named_while_a_nic_at_the_other_end_may_show_another() -> 
     of = ({"kind": "leaf-spine", "hosts": 16, "leaves": 4, "spines": 4}, {"peers": 5, "ports": 2})
     found = run(172, 50.0, {"kind": "gray-loss", "at": 20, "lasts": 20, "share": 0.03, "direction": "random"}, of=of)
     assert (found.faults[0].exact, found.faults[0].findings, found.false_alarms) == (True, 1, [])
+
+
+FOUR: Final = ({"kind": "leaf-spine", "hosts": 16, "leaves": 4, "spines": 4}, {"peers": 5, "ports": 3})
+
+
+@pytest.mark.parametrize("seed", [1, 2, 422])
+def test_a_link_that_drops_some_flows_alone_is_not_told_as_dead(seed: int) -> None:
+    """Nor is it when it heals: its paths come back one by one. Twelve of 114 paths are dead on seed 422."""
+    made = run(seed, 22.0, {"kind": "hash-loss", "at": 8, "lasts": 7, "direction": "random"}, of=FOUR)
+    (fact,) = made.faults
+    assert (fact.exact, fact.inferred, fact.directed, fact.cause) == (True, True, True, True), fact
+    assert [text.split()[0] for text in fact.reported] == ["loss"]
+    assert made.false_alarms == []
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_link_that_passes_nothing_in_one_direction_is_dead_and_stays_so_until_it_heals(seed: int) -> None:
+    made = run(seed, 22.0, {"kind": "link-down", "at": 8, "lasts": 7, "direction": "random"}, of=MORE)
+    (fact,) = made.faults
+    assert (fact.exact, fact.directed, fact.cause) == (True, True, True), fact
+    assert [text.split()[0] for text in fact.reported] == ["link-down"]
+    assert fact.delay_s is not None and fact.delay_s < 1.2
+    assert made.false_alarms == []
+
+
+@pytest.mark.parametrize("seed", [202, 422, 425])
+def test_a_leaf_none_of_whose_nics_probe_each_other_is_told_and_not_its_nics(seed: int) -> None:
+    shape = {"kind": "leaf-spine", "hosts": 12, "leaves": 6, "spines": 3}
+    made = run(seed, 20.0, {"kind": "switch-down", "at": 8, "lasts": 7, "target": "l2"}, of=(shape, EIGHT[1]))
+    (fact,) = made.faults
+    assert (fact.exact, fact.cause, fact.findings) == (True, True, 1), fact

@@ -19,6 +19,7 @@ import numpy as np
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.inferred.hidden import evidence_of
 from sdfstream.detect.localise import Location
 from sdfstream.detect.problem import Observations, log_priors
 from sdfstream.records.finding import Evidence, Subject
@@ -177,6 +178,7 @@ def detection(found: Location, cabling: Cabling, since_ns: Int64s, now_ns: int, 
         Evidence("silent-paths", float(dead), "paths", where, 0.0),
         Evidence("paths-alive", float(found.alive), "paths", where, float(found.alive)),
         Evidence("silent-for", round((now_ns - first_ns) / NS_PER_S, 1), "s", where, 0.0),
+        *evidence_of(found.beside),
     )
     pairs = list(zip(found.slots.tolist(), found.path_directions, strict=True))[:MAX_SYMPTOMS]
     paths = [(cabling.sessions.path_id(s, "rev" if name == "rev" else "fwd"), since_ns[s]) for s, name in pairs]

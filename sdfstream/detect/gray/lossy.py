@@ -39,6 +39,8 @@ _MOST_HARMED = 0.6
 _LIKELY = float(np.log(20.0))
 ALIKE, UNLIKE = 1.0, 2.5
 """Paths that are less unlike, in sigmas, are of one element; those more unlike are not."""
+_BEHIND = 3.5
+"""What stands is dropped when they are so much unlike: who looks ten times a second meets `UNLIKE` by chance."""
 _SURE = 0.9
 """A direction at fault stays named while newer evidence holds it to be so likely."""
 
@@ -143,7 +145,7 @@ class LossySubject:
 
         All paths of a NIC cross it: where they prove unlike, what loses is behind it.
         """
-        if self.location.subject.type == "nic" and self.unlike > UNLIKE:
+        if self.location.subject.type == "nic" and self.unlike > _BEHIND:
             return False
         if self.resumed_ns:
             return now_ns - self.resumed_ns < _REMEMBERED_NS

@@ -19,6 +19,7 @@ from typing import Final
 
 import numpy as np
 
+from sdfstream.detect.inferred.some_flows import drops_some
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.sessions import Sessions
 from sdfstream.records.fabric import link_id
@@ -50,6 +51,10 @@ class HiddenElement:
     probability: float
     nics: tuple[str, ...]
     """That share the switch at its near end; none: it lies beyond all of them."""
+    alive: int = 0
+    """Living paths into (or out of) that switch; 0: it is sick in both directions."""
+    drops_some: float = 0.0
+    """Probability that it drops some flows rather than all (`some_flows`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +142,7 @@ def _guesses(sessions: Sessions, group: Int64s, seen: Observations, sick: Bools,
         into = usable & ((seen.fwd & stops) | (seen.rev & starts)) & ~(starts & stops)
         crossed.append({"both": out | into, "out": out, "in": into})
     dearer = float(np.log(max(2, number)))
-    unions = _unions(crossed, sick, _probed(sessions, group, ends), dearer)
+    unions = _unions(crossed, sick, probed_between(sessions, group, ends), dearer)
     found = []
     for union in [*((i,) for i in range(ends.size)), *unions]:
         nics = np.flatnonzero(np.isin(group, ends[list(union)]))
@@ -148,7 +153,7 @@ def _guesses(sessions: Sessions, group: Int64s, seen: Observations, sick: Bools,
     return [*found, _Guess(np.empty(0, np.int64), "both", usable, _SWITCH)]
 
 
-def _probed(sessions: Sessions, group: Int64s, ends: Int64s) -> Bools:
+def probed_between(sessions: Sessions, group: Int64s, ends: Int64s) -> Bools:
     """(ends, ends) whether anybody probes between two groups, or they are one: then they share no switch."""
     src, dst = sessions.table["src"][: sessions.count], sessions.table["dst"][: sessions.count]
     number = np.full(group.size + 1, -1, np.int64)
@@ -247,9 +252,13 @@ def _element(
     known = direction != "both" and by_direction[subject, direction] >= _CLEAR * by_subject[subject]
     names = tuple(sessions.nics.list[nic] for nic in guess.nics.tolist())
     directions = _directions(subject, direction if known else "both")
-    return HiddenElement(
+    element = HiddenElement(
         subject, directions, known or subject.type == "switch", rows, ordered, by_subject[subject], names
     )
+    if guess.direction == "both" or not names:
+        return element
+    crossed = int((usable & guess.crossed).sum())
+    return replace(element, alive=crossed - rows.size, drops_some=drops_some(rows.size, crossed, len(names)))
 
 
 def _subject(sessions: Sessions, guess: _Guess) -> Subject:

@@ -9,8 +9,10 @@ from typing import Final
 import numpy as np
 
 from sdfstream.detect.cabling import Cabling
-from sdfstream.detect.inferred.hidden import leaf_name
+from sdfstream.detect.inferred.hidden import leaf_name, probed_between
 from sdfstream.detect.localise import Location
+from sdfstream.numeric.graph import components
+from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Subject
 from sdfstream.records.units import NS_PER_S, Int64s
 
@@ -21,22 +23,46 @@ _AT_ONCE_NS: Final = 2 * NS_PER_S
 def whole_leaves(cabling: Cabling, found: Sequence[Location], since_ns: Int64s) -> list[Location]:
     """`found` with one switch in place of all NICs, two or more, of a leaf that is known by round trips alone.
 
+    So it is of NICs of several groups between which nobody probes, as they may share a switch: one switch is likelier
+    than several NICs, of each group all. Not of NICs of one host, which share more than a switch.
     `since_ns`, (sessions,): when each fell silent. NICs that died one after the other stay what they are.
     """
     nics = [x for x in found if x.subject.type == "nic"]
     if len(nics) < 2:
         return list(found)
     group, names = cabling.groups(), cabling.sessions.nics
-    result = list(found)
-    for one in np.unique(group[group >= 0]).tolist():
-        members = {names.list[nic] for nic in np.flatnonzero(group == one).tolist()}
+    result, silent = list(found), {x.subject.id for x in nics}
+    whole = [
+        one
+        for one in np.unique(group[group >= 0]).tolist()
+        if {names.list[nic] for nic in np.flatnonzero(group == one).tolist()} <= silent
+    ]
+    for leaf in _perhaps_one(cabling, group, np.array(whole, np.int64)):
+        members = {names.list[nic] for nic in np.flatnonzero(np.isin(group, leaf)).tolist()}
         mine = [x for x in nics if x.subject.id in members]
         began_ns = [int(since_ns[x.slots].min()) for x in mine]
-        if len(members) < 2 or {x.subject.id for x in mine} != members or max(began_ns) - min(began_ns) > _AT_ONCE_NS:
-            continue
-        whole = _leaf(sorted(members), mine)
-        result = [whole if x is mine[0] else x for x in result if x not in mine[1:]]
+        if len(members) > 1 and max(began_ns) - min(began_ns) <= _AT_ONCE_NS:
+            joined = _leaf(sorted(members), mine)
+            result = [joined if x is mine[0] else x for x in result if x not in mine[1:]]
     return result
+
+
+def _perhaps_one(cabling: Cabling, group: Int64s, silent: Int64s) -> list[Int64s]:
+    """The `silent` groups, those together that may all share one switch; where not all of them may, each alone."""
+    if not silent.size:
+        return []
+    nics = cabling.sessions.nics.list
+    hosts = [{host_of(nics[nic]) for nic in np.flatnonzero(group == one).tolist()} for one in silent.tolist()]
+    between = probed_between(cabling.sessions, group, silent)
+    between |= np.array([[bool(one & other) for other in hosts] for one in hosts])
+    a, b = np.nonzero(~between)
+    leaves: list[Int64s] = []
+    component = components(silent.size, a, b)
+    for one in np.unique(component).tolist():
+        mine = np.flatnonzero(component == one)
+        apart = int(between[np.ix_(mine, mine)].sum()) > mine.size
+        leaves += [silent[[i]] for i in mine.tolist()] if apart else [silent[mine]]
+    return leaves
 
 
 def _leaf(members: list[str], nics: Sequence[Location]) -> Location:

@@ -13,7 +13,7 @@ far more than the NIC takes), one of which nothing is known to be marked, and on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 from sdfstream.detect.marks import MARKS_NS
 from sdfstream.records.units import Float64s
@@ -50,6 +50,16 @@ def is_controlled(
         return not paused
     share = float(marked.mean()) if marked.size else 0.0
     return marking and share * MARKS_NS / min(max(age_ns, 1), MARKS_NS) < _MARKED
+
+
+def side_of(directions: Sequence[str]) -> Literal["tx", "rx", "busier"]:
+    """The side of a NIC at which a queue stands; of both, or of none that is known, the busier.
+
+    >>> side_of(["h0/r0->l0"]), side_of(["h0/r0 rx"]), side_of(["l0->h0/r0", "h0/r0->l0"])
+    ('tx', 'rx', 'busier')
+    """
+    sides = {"tx" if sent_by_nics([direction]) else "rx" for direction in directions}
+    return "tx" if sides == {"tx"} else "rx" if sides == {"rx"} else "busier"
 
 
 def sent_by_nics(directions: Sequence[str]) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from sdfstream.records import columns
 from sdfstream.records.units import NS_PER_S
+
+Side = Literal["tx", "rx", "busier"]
 
 _MOST_PORTS = 10_000
 _FRESH_NS = 5 * NS_PER_S
@@ -27,6 +29,8 @@ class _PortCounts:
     """Pause frames received, as last read; −1: not known."""
     rate_bps: float = -1.0
     """In the busier direction; −1: not known."""
+    rx_bps: float = -1.0
+    tx_bps: float = -1.0
     paused_hz: float = 0.0
     speed_bps: float = 0.0
     """0: not known."""
@@ -41,6 +45,7 @@ class PortUse:
     """A port between its last two readings."""
 
     rate_bps: float
+    """In the direction that was asked for."""
     speed_bps: float
     """As the port says; 0: not known."""
     paused_hz: float
@@ -77,7 +82,10 @@ class PortRates:
         passed_s = (read_ns - port.read_at_ns) / NS_PER_S
         timely = 0.05 < passed_s < 600
         usable = timely and 0 <= port.rx <= rx and 0 <= port.tx <= tx
-        port.rate_bps = max(rx - port.rx, tx - port.tx) * 8 / passed_s if usable else -1.0
+        port.rx_bps, port.tx_bps = (
+            ((rx - port.rx) * 8 / passed_s, (tx - port.tx) * 8 / passed_s) if usable else (-1, -1)
+        )
+        port.rate_bps = max(port.rx_bps, port.tx_bps)
         port.paused_hz = (paused - port.paused) / passed_s if timely and 0 <= port.paused <= paused else 0.0
         port.rx, port.tx, port.paused, port.read_at_ns = rx, tx, paused, read_ns
         port.from_ns, port.seen_ns = port.seen_ns, at_ns
@@ -88,18 +96,21 @@ class PortRates:
             if name.startswith(f"{host}/"):
                 port.rx = port.tx = port.paused = -1
 
-    def use_of(self, nic: str, since_ns: int, now_ns: int) -> PortUse | None:
-        """The busiest port of a NIC between two readings of which the first was made at `since_ns` or later."""
+    def use_of(self, nic: str, since_ns: int, now_ns: int, side: Side = "busier") -> PortUse | None:
+        """The busiest port of a NIC between two readings of which the first was made at `since_ns` or later.
+
+        `side`: by what it sends, receives, or the busier of both.
+        """
         fresh = [
-            port
+            (_rate_bps(port, side), port)
             for port in self._ports.values()
             if port.nic == nic
-            and port.rate_bps >= 0
+            and _rate_bps(port, side) >= 0
             and port.from_ns >= since_ns
             and now_ns - port.seen_ns <= _FRESH_NS
         ]
-        best = max(fresh, key=lambda port: port.rate_bps, default=None)
-        return None if best is None else PortUse(best.rate_bps, best.speed_bps, best.paused_hz)
+        rate_bps, best = max(fresh, key=lambda one: one[0], default=(0.0, None))
+        return None if best is None else PortUse(rate_bps, best.speed_bps, best.paused_hz)
 
     def paused(self, least_hz: float) -> list[str]:
         """NICs of which a port received at least so many pause frames a second between its last two readings."""
@@ -112,3 +123,8 @@ class PortRates:
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
         self._ports = {name: _PortCounts(**saved) for name, saved in state["ports"]}
+
+
+def _rate_bps(port: _PortCounts, side: Side) -> float:
+    """Bits a second of that side; −1: not known."""
+    return {"tx": port.tx_bps, "rx": port.rx_bps, "busier": port.rate_bps}[side]

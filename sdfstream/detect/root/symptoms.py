@@ -8,7 +8,8 @@ root                                             its symptoms
                                                  went down while others on the switch were seen to work
 ``nic-down``, ``link-down`` of a NIC or link     loss, queues, marks and errors of the same one
 ``congestion`` caused by a ``pause-storm``       every queue, mark and drop that began with it or later
-``congestion`` that was reported                 loss on its way that began with it or later: packets that it drops
+``congestion`` that was reported                 loss on its way that began with it or later: packets that it drops;
+                                                 marks that were told of the same link before its delay showed
 ``loss`` that was reported                       short silence of single paths over it: probes lost in a row, by chance
 ================================================ =================================================================
 
@@ -127,7 +128,10 @@ class Roots:
             for key, root in self._roots.items()
             if key != key_of(detection)
             and now_ns - root.last_ns <= memory_ns
-            and root.detection.since_ns - _BEFORE_NS <= detection.since_ns <= root.last_ns + _AFTER_NS
+            and (
+                root.detection.since_ns - _BEFORE_NS <= detection.since_ns <= root.last_ns + _AFTER_NS
+                or _same_queue(root.detection, detection)
+            )
             and self._explains(root, detection, now_ns)
         ]
         return max(found, key=lambda root: (_RANK.get(root.detection.subject.type, 0), root.last_ns), default=None)
@@ -137,7 +141,7 @@ class Roots:
         if root.cause == STORM:
             return other.kind in _OF_STORM and other.cause != STORM
         if root.kind == "congestion":
-            return by.reported and drops(root, other, self.cabling)
+            return by.reported and (_same_queue(root, other) or drops(root, other, self.cabling))
         if root.kind == "loss":
             return by.reported and silences(root, other, self.cabling)
         if not by.reported and now_ns - by.last_ns > _SUSPECTED_NS:
@@ -194,6 +198,15 @@ def _may_explain(detection: Detection) -> bool:
     if detection.over_ns:
         return False
     return detection.kind in ("nic-down", "link-down", "host-silent", "congestion", "loss")
+
+
+def _same_queue(queue: Detection, other: Detection) -> bool:
+    """Whether marks are those of a queue whose delay shows now: one queue, told first by the one, then by the other.
+
+    Not while the queue is information and its marks are a warning: that it stands must not be taken back.
+    """
+    marks = queue.kind == "congestion" and other.kind == "ecn-marks" and queue.subject == other.subject
+    return marks and other.cause == "queueing" and (queue.severity != "info" or other.severity == "info")
 
 
 def _wide(detection: Detection) -> bool:

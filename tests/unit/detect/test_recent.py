@@ -75,3 +75,12 @@ def test_a_snapshot_of_the_release_before_counts_all_as_reported() -> None:
     recent = RecentFaults(w.cabling)
     recent.restore({"l0--s0": S})
     assert recent.down(np.arange(4), 2 * S)[:2].all() and recent.holds("l0--s0", 2 * S)
+
+
+def test_what_was_found_lately_is_known_by_its_name_a_place_without_a_map_too() -> None:
+    recent = RecentFaults(world().cabling)
+    recent.note("~core--~leaf(h0:r0)", S)
+    assert not recent.was_found("~core--~leaf(h0:r0)", S)
+    recent.note("~core--~leaf(h0:r0)", S, reported=True)
+    assert recent.was_found("~core--~leaf(h0:r0)", S + AFTERMATH_NS)
+    assert not recent.was_found("~core--~leaf(h0:r0)", S + AFTERMATH_NS + 1)

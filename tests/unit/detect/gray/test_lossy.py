@@ -176,3 +176,12 @@ def test_of_an_inferred_link_paths_that_lost_by_chance_are_not_listed() -> None:
     assert standing.harmed.tolist() == [0, 3]
     standing.measure(LossCounts(events // 6, probes), np.arange(4), np.ones(4), 0.02, np.full(4, 0.0005))
     assert standing.harmed.tolist() == [0], "where none is likely, what lost something"
+
+
+@pytest.mark.parametrize(("unlike", "stands"), [(2.4, True), (3.0, True), (4.0, False)])
+def test_a_nic_that_stands_is_dropped_only_once_its_paths_are_surely_unlike(unlike: float, stands: bool) -> None:
+    """Who looks ten times a second meets 2.5 sigmas by chance: a finding ended in mid-fault and came back."""
+    standing = lossy()
+    standing.location = replace(standing.location, subject=Subject("nic", "h0/r0"))
+    standing.events, standing.probes, standing.others, standing.unlike = 16, 1489, 7e-4, unlike
+    assert standing.shows(T0 + 20 * S, -10.4) is stands

@@ -143,3 +143,19 @@ def test_paths_within_a_leaf_are_nobodys() -> None:
     seen, _ = world.directed(set(), set())
     within = np.concatenate([world.src == world.dst] * 2)
     assert world.places(seen, within) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_of_a_link_with_a_known_direction_it_is_known_whether_it_drops_some_flows_or_all(seed: int) -> None:
+    world, bad = World(seed), {(1, 2)}
+    for ups, downs in ((bad, set()), (set(), bad)):
+        seen, sick = world.directed(ups, downs)
+        (place,) = world.places(seen, sick)
+        assert place.drops_some < 0.5
+        some = sick & (np.cumsum(sick) % 4 == 0)
+        (place,) = world.places(seen, some)
+        assert place.direction_known and place.rows.size == some.sum()
+        assert place.drops_some > 0.5
+        assert place.alive + place.rows.size == 6 * 2 * PORTS * 2
+    (place,) = world.places(*world.directed(bad, bad))
+    assert (place.direction_known, place.alive, place.drops_some) == (False, 0, 0.0)

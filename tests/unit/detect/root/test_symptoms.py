@@ -114,3 +114,20 @@ def test_silence_that_never_was_a_finding_explains_nothing_once_it_is_over() -> 
     assert roots.gather([loss], ledger, "loss", T0 + 2 * S)[1], "it may be down indeed"
     own, explained = roots.gather([loss], ledger, "loss", T0 + 3 * S)
     assert names(own) == ["l0--s0"] and not explained
+
+
+def test_marks_told_before_their_queue_shows_are_the_queues_while_that_is_no_less_serious() -> None:
+    """A queue marks at once; on paths whose delay varies much it is slow seconds later."""
+    roots, ledger = made()
+    marks = replace(sick("ecn-marks", "link", "l0--s0", 0, "queueing"), severity="warning")
+    elsewhere = replace(sick("ecn-marks", "link", "l1--s0", 0, "queueing"), severity="warning")
+    mistuned = replace(marks, cause="ecn-mistuned")
+    queue = replace(sick("congestion", "link", "l0--s0", 5, "queueing"), severity="warning")
+    ledger.take("marks", [marks, elsewhere], T0 + 2 * S)
+    ledger.take("congestion", [queue], T0 + 6 * S)
+    roots.gather([queue], ledger, "congestion", T0 + 6 * S)
+    own, explained = roots.gather([], ledger, "marks", T0 + 7 * S)
+    assert not own and {key[2] for key in explained} == {"l0--s0"}
+    assert roots.gather([mistuned], ledger, "marks", T0 + 7 * S)[0] == [mistuned], "a threshold is no queue's"
+    roots.gather([replace(queue, severity="info")], ledger, "congestion", T0 + 8 * S)
+    assert not roots.gather([], ledger, "marks", T0 + 8 * S)[1], "a warning is not taken back for an information"
