@@ -7,7 +7,7 @@ an hour: resident memory, Python's blocks, Arrow's bytes, the stages' saved stat
 
 A figure grows where its slope over the hours behind the `WARM_H`-th, times these hours, is more than two standard
 errors and more than `NOISE` of its mean. ``--minutes N`` of the wall clock at most; what fitted is said. Hours go to
-stderr as they end.
+stderr as they end. The newest thousand findings, remembered for labels, fill up within a day and are said apart.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import gc
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -28,8 +28,10 @@ import pyarrow as pa
 from sdfstream.archive.engine_io import Engine
 from sdfstream.archive.retention import Retention
 from sdfstream.archive.upkeep.passes_io import Upkeep
+from sdfstream.numeric import codec
 from sdfstream.records.slices import in_calls
 from sdfstream.records.units import NS_PER_S
+from sdfstream.runtime.driver import Stage
 from tests.bench.churn import Churn
 from tests.bench.cpu import whole_s
 from tests.bench.harness import Result, against, main
@@ -66,6 +68,8 @@ class Day:
         found["arrow_mb"] = pa.total_allocated_bytes() / MB
         for stage in self.soak.stages:
             found[f"state_{stage.name}_mb"] = len(stage.snapshot()) / MB
+        found["labels_mb"] = _labels_mb(self.soak.stages)
+        found["state_detect_mb"] -= found["labels_mb"]
         tables = _tables(self.engine)
         found["aged_mb"] = sum(tables.get(name, (0, 0))[0] for name in AGED_WITHIN_DAY) / MB
         found["rest_mb"] = sum(size for name, (size, _) in tables.items() if name not in AGED_WITHIN_DAY) / MB
@@ -75,6 +79,13 @@ class Day:
         found |= {"cpu_s": whole_s() - began[0], "wall_s": time.monotonic() - began[1]}
         self.hours.append(found)
         return found
+
+
+def _labels_mb(stages: Sequence[Stage]) -> float:
+    """Of detect's state: what it remembers of the newest findings for an operator's labels, a thousand of them."""
+    (detect,) = (stage for stage in stages if stage.name == "detect")
+    learned = codec.load(detect.snapshot())["engines"]["learned"]
+    return len(codec.dump({key: part for key, part in learned.items() if key.startswith("findings")})) / MB
 
 
 def _tables(engine: Engine) -> dict[str, tuple[int, int]]:
@@ -129,7 +140,7 @@ def say(result: Result, day: Day, mesh: Churn) -> None:
     growing = []
     for key in judged[0]:
         each, error, grown = grows(judged, key)
-        by_design = key in ("rest_mb", "disk_mb", "wall_s", "parts", "files")
+        by_design = key in ("rest_mb", "disk_mb", "wall_s", "parts", "files", "labels_mb")
         growing += [key] if grown and not by_design else []
         verdict = "grows by design" if grown and by_design else "GROWS" if grown else "flat"
         result.say(
