@@ -230,12 +230,20 @@ class HostAgent:
         if not changes and not complete and not self._heartbeat.is_due(now_ns):
             return []
         self._heartbeat.published(now_ns, complete=complete, changed=bool(changes))
-        seen_at_ns = self.clock.at(system_ns)
+        return [self._statement(system_ns, changes, complete=complete)]
+
+    def farewell(self) -> Output:
+        """The last statement of an agent that is stopped in order: its silence from now on shows no dead host."""
+        return self._statement(time.time_ns(), [], stopping=True)
+
+    def _statement(
+        self, system_ns: int, changes: Sequence[Mapping[str, Any]], *, complete: bool = False, stopping: bool = False
+    ) -> Output:
         data = event_data(
-            self.name, self._boot_id, seen_at_ns, changes,
-            complete=complete, liveness_ms=self.config.liveness_ms, troubles=self.troubles,
+            self.name, self._boot_id, self.clock.at(system_ns), changes,
+            complete=complete, liveness_ms=self.config.liveness_ms, troubles=self.troubles, stopping=stopping,
         )  # fmt: skip
-        return [self.event(LIVENESS.name, LIVENESS.name, self.name, data)]
+        return self.event(LIVENESS.name, LIVENESS.name, self.name, data)
 
     def step_traces(self, now_ns: int) -> list[Output]:
         """Go on tracing paths; events of finished traces."""

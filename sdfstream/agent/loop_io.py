@@ -220,6 +220,7 @@ class _Agent:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         self.flush(time.monotonic_ns())
+        self.buffer.put([host.farewell() for host in self.hosts])
         await self.buffer.drain(_DRAIN_S)
 
     async def pace(self) -> None:

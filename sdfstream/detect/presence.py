@@ -43,6 +43,8 @@ UNSAID_LIMIT_NS = NS_PER_S
 """By what limit agents of releases judged that did not say so, unless told otherwise."""
 _LEAST_LIMIT_NS, _MOST_LIMIT_NS = 50 * NS_PER_MS, 3_600 * NS_PER_S
 """What an agent lets itself be set to; what says another limit says none."""
+_UNSAID, _GOES_ON, _STOPPING = -1, 0, 1
+"""What an agent's last statement said of its end; those of earlier releases say nothing."""
 PORT_STATES = ("unknown", "up", "down", "disabled", "absent")
 
 
@@ -57,6 +59,7 @@ class Presence:
                 "progress_ns": np.int64(0),
                 "liveness_said_ns": np.int64(ABSENT_NS),
                 "limit_ns": np.int64(0),
+                "stopping": np.int8(_UNSAID),
                 "reported_ns": np.int64(ABSENT_NS),
                 "gap_ns": np.int64(0),
                 "late_ns": np.int64(0),
@@ -70,10 +73,10 @@ class Presence:
             }
         )
         """Per host: last message, bus time, and the watermark's progress then; when it made its last liveness
-        statement, and the limit that this says it judges by (0: none); up to when it has reported (`bustime`); usual
-        gap between messages; how late its news came at worst lately, and when; when it was last late; when it last was
-        unheard for long, or may have been asleep; time awake so far, and that at each of the last boundaries (a ring);
-        whether it was stale when last asked."""
+        statement, the limit that this says it judges by (0: none), and whether it was the last one; up to when it has
+        reported (`bustime`); usual gap between messages; how late its news came at worst lately, and when; when it was
+        last late; when it last was unheard for long, or may have been asleep; time awake so far, and that at each of
+        the last boundaries (a ring); whether it was stale when last asked."""
         self.watermark = Watermark()
         self.ports = Table({"state": np.uint8(0), "at_ns": np.int64(ABSENT_NS), "since_at_ns": np.int64(ABSENT_NS)})
         """Per NIC: its last port state (index into `PORT_STATES`), when it was read and since when, bus time."""
@@ -137,6 +140,13 @@ class Presence:
         if number >= 0:
             said = isinstance(limit_ns, int) and _LEAST_LIMIT_NS <= limit_ns <= _MOST_LIMIT_NS
             self.hosts["limit_ns"][number] = limit_ns if said else 0
+
+    def take_stopping(self, host: str, stopping: object) -> None:
+        """An agent's liveness statement said whether it is its last one; what is no truth value: it did not."""
+        number = self.sessions.hosts.find(host)
+        if number >= 0:
+            said = (_STOPPING if stopping else _GOES_ON) if isinstance(stopping, bool) else _UNSAID
+            self.hosts["stopping"][number] = said
 
     def limits_ns(self, expected_ns: int) -> Ints:
         """(hosts,) after how long without an answer each agent calls an ordinary path silent, or three intervals.
@@ -298,6 +308,24 @@ class Presence:
         result |= t["stale"] & still_late & (self.reached_ns(now_ns) - t["reported_ns"] > limit_ns)
         t["stale"][:] = result
         return result
+
+    def broken_off(self, now_ns: int, stale: Bools) -> int:
+        """The host whose agent, not `stale` yet (hosts,), broke off while all others went on; −1: there is none.
+
+        That is one that would have said a last word, and whose news was not late within the last minute. Where several
+        break off at once, what they share did: the bus, a process that serves them all, their rack.
+        """
+        t = self.hosts
+        patience_ns = np.maximum(_UNHEARD_NS, 4 * t["gap_ns"])
+        mute = ~stale & (t["received_at_ns"] != ABSENT_NS) & (now_ns - t["received_at_ns"] > patience_ns)
+        if np.count_nonzero(mute) != 1:
+            return -1
+        host = int(mute.argmax())
+        went_on_ns = self.watermark.progress_ns - int(t["progress_ns"][host])
+        unsteady_ns = max(int(t[why][host]) for why in ("late_at_ns", "slept_ns", "doubt_ns"))
+        steady = unsteady_ns == ABSENT_NS or now_ns - unsteady_ns > _LATE_MEMORY_NS
+        known = steady and t["stopping"][host] == _GOES_ON
+        return host if known and went_on_ns > int(patience_ns[host]) - _COARSE_NS else -1
 
     def reached_ns(self, now_ns: int) -> int:
         """The instant with which the age of reports is compared: `now_ns`, less what all of them are late together."""

@@ -138,8 +138,14 @@ LIVENESS_SHAPE: Final = record(
             ),
             "none: absent",
         ),
+        "stopping": {
+            "type": "boolean",
+            "description": "true: the agent is being stopped in order, and this is its last statement; false: one that "
+            "falls silent without such a statement was killed, or its host is. Absent: an agent of a release that did "
+            "not say",
+        },
     },
-    optional=("troubles", "limit_ns"),
+    optional=("troubles", "limit_ns", "stopping"),
 )
 
 NIC_SHAPE: Final = record(

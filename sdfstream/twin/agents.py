@@ -201,6 +201,7 @@ class Agents:
             "complete": complete,
             "limit_ns": self.sessions.spec.liveness_ms * NS_PER_MS,
             "changes": changes,
+            "stopping": False,
         }
         event = Event(LIVENESS.name, name, f"{name}-{at_ns}", self.start_ns + at_ns, data)
         self.outbox.put(at_ns, LIVENESS, name, event, late_s)

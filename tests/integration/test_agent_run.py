@@ -109,6 +109,15 @@ async def test_a_path_falls_silent_and_comes_back() -> None:
     assert all(len(e["changes"]) >= 2 for e in heartbeats)
 
 
+async def test_an_agent_that_is_stopped_says_so_last() -> None:
+    near, far = pair()
+    async with running(near) as a, running(far):
+        await a.until(lambda: len(a.events("sdf.raw.liveness.v1")) >= 2)
+    *before, last = a.events("sdf.raw.liveness.v1")
+    assert [e["stopping"] for e in before] == [False] * len(before)
+    assert last["stopping"] and last["changes"] == [] and not last["complete"]
+
+
 async def test_a_taken_port_is_an_error_at_the_start() -> None:
     near, _ = pair()
     async with running(near) as a:

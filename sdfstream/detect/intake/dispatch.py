@@ -177,6 +177,7 @@ class Dispatch:
             said_ns = self._bustime.of_one(host, seen_at, at_ns)
         self._presence.take_report(host, said_ns, at_ns, liveness=True)
         self._presence.take_limit(host, event.data.get("limit_ns"))
+        self._presence.take_stopping(host, event.data.get("stopping"))
         self._liveness.take_statement(event.data, said_ns, at_ns)
         self._degraded.take(host, event.data, as_of_ns(said_ns, at_ns))
         self._admit()

@@ -1,7 +1,14 @@
-"""Hosts whose agents fell silent: gone as a whole, where no peer reaches their NICs either, or the agent alone."""
+"""Hosts whose agents fell silent: gone as a whole, where no peer reaches their NICs either, or the agent alone.
+
+An agent counts as gone after `DetectConfig.agent_stale_s`, since a busy machine, a restart and the way to the bus make
+it late as well. One that breaks off from one moment to the next with all of its host's NICs, alone of all, without the
+last word of an agent that is stopped, is told at once, as a warning: the host is gone, or its agent was killed, since
+the reflector is part of it. What is silent still when the agent counts as gone is the host.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +24,12 @@ from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
 
 Bools = npt.NDArray[np.bool_]
 
+_OR_ITS_AGENT = "or its agent was killed: its NICs answer no probe since the same moment"
+_LEAST_PEERS = 2
+"""Hosts whose probes one that broke off no longer answers."""
+_ANSWERS_NS = 300 * NS_PER_MS
+"""An answer so long after an agent's last message shows that its reflector lives; agents flush every 50 to 100 ms."""
+
 
 class StaleHosts:
     """Findings about agents that published nothing for a while."""
@@ -25,8 +38,9 @@ class StaleHosts:
         self.config, self.sessions, self.presence = config, sessions, presence
 
     def detections(self, seen: Sightings, stale: Bools, now_ns: int) -> list[Detection]:
-        """What is to be said of the hosts whose agents are `stale`, (hosts,), at `now_ns`."""
-        if not stale.any():
+        """What is to be said at `now_ns` of the hosts whose agents are `stale`, (hosts,), and of one that broke off."""
+        broken = self.presence.broken_off(now_ns, stale)
+        if broken < 0 and not stale.any():
             return []
         if stale.all() and stale.size > 1:
             newest = int(self.presence.hosts["received_at_ns"].max())
@@ -44,7 +58,22 @@ class StaleHosts:
             detections.append(
                 self._detection(kind, self.sessions.hosts.list[number], received_ns, 0.95, now_ns, int(to_it.sum()))
             )
+        if broken >= 0:
+            detections += self._broken_off(broken, seen, watched & (dst_host == broken), now_ns)
         return detections
+
+    def _broken_off(self, number: int, seen: Sightings, to_it: Bools, now_ns: int) -> list[Detection]:
+        """Of a host whose agent broke off: that it is silent, where none of its NICs answers anybody any more."""
+        received_ns, table = int(self.presence.hosts["received_at_ns"][number]), self.sessions.table
+        lost = to_it & seen.silent
+        peers, nics = (np.unique(table[end][lost]) for end in ("src", "dst"))
+        few = np.unique(self.sessions.nic_host[peers]).size < _LEAST_PEERS
+        answered = (to_it & (seen.good_round_ns > received_ns + _ANSWERS_NS)).any()
+        if few or answered or nics.size < np.unique(table["dst"][to_it]).size:
+            return []
+        paths = int(np.count_nonzero(lost))
+        found = self._detection("host-silent", self.sessions.hosts.list[number], received_ns, 0.6, now_ns, paths)
+        return [replace(found, severity="warning", confirm_ns=0, detail=_OR_ITS_AGENT)]
 
     def _newest_ns(self, host: int, now_ns: int) -> int:
         """Of when the newest is that is known of a host: its last message, or what it told of if it is heard again."""

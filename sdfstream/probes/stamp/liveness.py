@@ -259,11 +259,12 @@ def event_data(
     complete: bool,
     liveness_ms: int,
     troubles: Sequence[Mapping[str, Any]] = (),
+    stopping: bool = False,
 ) -> dict[str, Any]:
     """The `data` object of one ``sdf.raw.liveness.v1`` event; `seen_at_ns` on the host's (virtual) clock.
 
     `liveness_ms` is the agent's setting: a reader that does not know it takes a path that was not missed yet for one
-    that works.
+    that works. `stopping`: the agent ends in order with this statement.
     """
     data = {
         "host": host,
@@ -272,5 +273,6 @@ def event_data(
         "complete": complete,
         "limit_ns": liveness_ms * NS_PER_MS,
         "changes": [dict(c) for c in changes],
+        "stopping": stopping,
     }
     return data | {"troubles": [dict(t) for t in troubles]} if troubles else data

@@ -215,5 +215,5 @@ def test_detection_within_the_limit_and_a_gap() -> None:
 def test_event_payload() -> None:
     assert event_data("ha", "b", 5, [{"state": "alive"}], complete=True, liveness_ms=600) == {
         "host": "ha", "boot_id": "b", "seen_at_ns": 5, "complete": True, "limit_ns": 600 * MS,
-        "changes": [{"state": "alive"}],
+        "changes": [{"state": "alive"}], "stopping": False,
     }  # fmt: skip
