@@ -56,8 +56,8 @@ _ALONE_NS = 5 * NS_PER_S
 _SINGLE_NS = 30 * NS_PER_S
 """And one that a single path sees, of several that cross the place now, after so long: its own way became longer."""
 _SURGE_US = 150.0
-"""And one at a link where load has grown everywhere less than `SURGE_NS` ago, after so long. A longer queue is none of
-a surge, and moves the clocks of whoever waits in it."""
+"""And one before a link or a NIC once nothing has shown for `SURGE_NS` any more that load has grown everywhere: what is
+normal follows load. A longer queue is none of a surge, and moves the clocks of whoever waits in it."""
 _NOW_NS = NS_PER_S // 2
 """Of a path that was seen longer ago it is not known whether it waits."""
 _TRIALS = 8.0
@@ -301,6 +301,9 @@ class CongestionDetector:
         age_ns = now.reached_ns - since_ns
         if subject.type == "path":
             return "warning" if age_ns >= _ALONE_NS else "info"
+        reported = subject.id in now.findings.reported("congestion")
+        if not reported:
+            self._serious.discard(subject)  # whether load has grown everywhere shows a moment after the first queue
         if cause == "queueing" and subject not in self._serious and self._may_pass(location, excess_us, age_ns, now):
             return "info"
         if subject.type == "link" or cause != "queueing":
@@ -320,8 +323,8 @@ class CongestionDetector:
         if age_ns < (_SINGLE_NS if single else _ALONE_NS) and self._of_few(location, now):
             self._mild.add(subject)
             return True
-        short = subject.type == "link" and age_ns < SURGE_NS and excess_us < _SURGE_US
-        return short and self._is_of_a_surge(location, now)
+        port = subject.type in ("link", "nic") and not sent_by_nics(location.directions)
+        return port and excess_us < _SURGE_US and self._is_of_a_surge(location, now)
 
     def _is_of_a_surge(self, location: Location, now: Instant) -> bool:
         """Whether load has grown everywhere, not at this link alone; what is longer then is normal soon."""

@@ -295,7 +295,7 @@ class Presence:
 
         One whose news was late lately gets twice that lateness on top: it is probably late again. Where nobody goes on,
         all are stale after three times the limit. One that is stale and heard again stays so while it tells of what
-        happened longer ago than the limit.
+        happened longer ago than the limit; if its first messages tell of nothing, for the limit.
         """
         t = self.hosts
         late_ns = np.where(now_ns - t["late_at_ns"] <= _LATE_MEMORY_NS, np.minimum(t["late_ns"], _MOST_LATE_NS), 0)
@@ -304,8 +304,10 @@ class Presence:
         result: Bools = (at != ABSENT_NS) & (now_ns - at > patience_ns)
         if result.any() and not self.watermark.stands(now_ns, _STANDS_TIMES * limit_ns):
             result &= self.watermark.progress_ns - t["progress_ns"] > patience_ns - _COARSE_NS
-        still_late = (t["trouble_ns"] != ABSENT_NS) & (now_ns - t["trouble_ns"] <= limit_ns)
-        result |= t["stale"] & still_late & (self.reached_ns(now_ns) - t["reported_ns"] > limit_ns)
+        late = np.zeros_like(result)
+        for why in ("trouble_ns", "slept_ns", "doubt_ns"):
+            late |= (t[why] != ABSENT_NS) & (now_ns - t[why] <= limit_ns)
+        result |= t["stale"] & late & (self.reached_ns(now_ns) - t["reported_ns"] > limit_ns)
         t["stale"][:] = result
         return result
 

@@ -21,7 +21,8 @@ floor(a, k) − floor(b, k) is the same for every k, whatever lies beyond that s
 tree, Buneman 1971); of two that do not, it is not where k shares a switch with either. So it does not matter how many
 tiers there are. But a k that tells two apart may be one of those not probed.
 
-If neither is clear, nothing is inferred.
+If neither is clear, nothing is inferred. Parts of leaves that nobody probes between are joined by their size
+(`leaf_sizes`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import numpy.typing as npt
 
 from sdfstream.numeric.graph import components
 from sdfstream.numeric.group import group, group_values, quantile
+from sdfstream.numeric.leaf_sizes import with_whole_leaves
 
 Int64s = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
@@ -88,6 +90,11 @@ def leaf_groups(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s:
     >>> leaf_groups(6, a, b, np.where(a // 2 == b // 2, 15e3, 19e3) + 10.0 * a)
     array([0, 0, 2, 2, 4, 4])
     """
+    return with_whole_leaves(_by_floors(nics, a, b, floor_ns), a, b)
+
+
+def _by_floors(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s:
+    """Groups by what the pairs show that are probed."""
     if a.size < _LEAST_PAIRS:
         return np.full(nics, -1, np.int64)
     plain = _plain(nics, a, b, floor_ns)

@@ -160,6 +160,14 @@ def test_a_link_is_not_named_while_a_nic_at_the_other_end_may_show_another() -> 
     assert (found.faults[0].exact, found.faults[0].findings, found.false_alarms) == (True, 1, [])
 
 
+@pytest.mark.parametrize("seed", [203, 224])
+def test_a_leaf_whose_parts_nobody_probes_between_is_one_by_its_size(seed: int) -> None:
+    """A link of a leaf with so few NICs that there is none was told, beside the right one or instead (of several)."""
+    of = ({"kind": "leaf-spine", "hosts": 16, "leaves": 4, "spines": 4}, {"peers": 5, "ports": 2})
+    found = run(seed, 50.0, {"kind": "gray-loss", "at": 20, "lasts": 20, "share": 0.03, "direction": "random"}, of=of)
+    assert (found.faults[0].exact, found.faults[0].findings, found.false_alarms) == (True, 1, [])
+
+
 FOUR: Final = ({"kind": "leaf-spine", "hosts": 16, "leaves": 4, "spines": 4}, {"peers": 5, "ports": 3})
 
 

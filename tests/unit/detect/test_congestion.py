@@ -196,9 +196,29 @@ def test_a_queue_at_a_link_is_information_while_load_has_grown_and_a_while_after
     grown[0] = False  # what is longer everywhere has become normal
     assert severity(mine, place, 108.0, 14.0) == "info"
     saved = mine.snapshot()
-    assert severity(mine, place, 110.0, 16.0) == "warning", "it has stood for longer than a surge does"
+    assert severity(mine, place, 114.0, 20.0) == "info", (
+        "a surge of fifteen seconds makes queues of fifteen and a little"
+    )
+    assert severity(mine, place, 116.0, 22.0) == "warning"
     again = fresh(fabric[0])
     again.restore(saved)
     assert severity(again, place, 109.0, 1.0) == "info"
     assert severity(again, place, 116.0, 1.0) == "warning"
     assert severity(fresh(fabric[0]), place, 108.0, 14.0) == "warning"
+
+
+def test_so_is_one_before_a_nic_though_load_is_seen_to_have_grown_a_moment_after_it_began(
+    fabric: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, grown = fresh(fabric[0]), [False]
+    nic, numbers = mine.cabling.sessions.nics.list[0], np.arange(2 * mine.cabling.sessions.count)
+    into, out = (f"{mine.cabling.topology.leaf_of[nic]}->{nic}", f"{nic}->{mine.cabling.topology.leaf_of[nic]}")
+    arriving = numbers[crossing(mine.cabling, numbers, location(Subject("nic", nic), numbers[:1], [into])[0]) > 0.9]
+    place = location(Subject("nic", nic), arriving, [into])[0]
+    monkeypatch.setattr("sdfstream.detect.congestion.load_has_grown", lambda *_: grown[0])
+    assert severity(mine, place, 100.0, 0.4) == "warning"
+    grown[0] = True
+    assert severity(mine, place, 100.2, 0.6) == "info", "nothing was told of it yet"
+    assert severity(mine, place, 100.2, 0.6, us=200.0) == "warning", "no surge makes so long a queue"
+    sent = location(Subject("nic", nic), arriving, [out])[0]
+    assert severity(mine, sent, 100.2, 0.6, us=400.0) == "warning"

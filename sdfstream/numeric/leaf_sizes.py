@@ -1,0 +1,115 @@
+"""Groups of NICs that nobody probes between and that together are as many as most leaves have: they are one leaf.
+
+Where few pairs are probed a leaf falls apart: nobody happened to probe between some of its NICs. That nobody did is as
+likely whether they share a switch or not, so that it says nothing; what leaves usually look like does. Leaves have as
+many NICs as others, and parts that nobody probes between and that fill exactly one such leaf are likelier one than
+leaves of uncommon sizes.
+
+The usual size is that of two groups or more from which everybody else is known to be apart, if no group is larger and
+groups of that size hold at least half of all NICs. Parts are smaller groups; they are joined where they can be put
+together in just one way, each leaf full and nobody probing inside between its parts. Where some cannot be put together
+at all, leaves differ, and nothing is joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations, islice
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sdfstream.numeric.graph import components
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_LEAST_WHOLE: Final = 2
+_MOST_WHOLE: Final = 0.5
+"""Least share of the NICs that are in groups of the usual size."""
+_MOST_GROUPS: Final = 512
+_MOST_PARTS: Final = 10
+"""Parts of which any may share a leaf; of more there are many ways to put them together, or nearly none is probed."""
+
+
+def with_whole_leaves(label: Int64s, a: Int64s, b: Int64s) -> Int64s:
+    """Groups as `proximity.leaf_groups` gives them, with the parts of leaves joined.
+
+    Parameters
+    ----------
+    label : (nics,) int64
+        The smallest number among the NICs that share its switch; −1: not known.
+    a, b : (pairs,) int64
+        NICs that are probed.
+
+    Notes
+    -----
+    Cost: O(groups² + pairs), of at most 512 groups.
+
+    Examples
+    --------
+    Of four leaves of two, nobody probes between NICs 6 and 7:
+
+    >>> a, b = np.triu_indices(8, 1)
+    >>> label = np.array([0, 0, 2, 2, 4, 4, 6, 7])
+    >>> with_whole_leaves(label, a[:-1], b[:-1])
+    array([0, 0, 2, 2, 4, 4, 6, 6])
+    """
+    groups, size = np.unique(label[label >= 0], return_counts=True)
+    if groups.size > _MOST_GROUPS or size.size == np.count_nonzero(size == size.max(initial=0)):
+        return label
+    silent = _silent(label, groups, a, b)
+    usual = _usual_size(size, ~silent.any(axis=1))
+    smaller = size < usual
+    if not smaller.any():
+        return label
+    parts, sizes, silent = groups[smaller], size[smaller], silent[np.ix_(smaller, smaller)]
+    result, component = label.copy(), components(parts.size, *np.nonzero(silent))
+    for one in np.unique(component).tolist():
+        mine = np.flatnonzero(component == one).tolist()
+        if len(mine) > _MOST_PARTS:
+            continue
+        ways = list(islice(_ways(mine, sizes, silent, usual), 2))
+        if not ways:  # some leaf is of another size
+            return label
+        for leaf in ways[0] if len(ways) == 1 else ():
+            result[np.isin(label, parts[list(leaf)])] = parts[leaf[0]]
+    return result
+
+
+def _usual_size(size: Int64s, whole: Bools) -> int:
+    """How many NICs leaves have, of the sizes of all groups and which of them are surely whole leaves; 0: not known.
+
+    >>> size = np.array([4, 2, 4, 1, 4, 1])
+    >>> _usual_size(size, size == 4), _usual_size(size, size == 2)
+    (4, 0)
+    """
+    sizes, times = np.unique(size[whole], return_counts=True)
+    most = int(size.max(initial=0))
+    usual = (sizes == most) & (times >= _LEAST_WHOLE) & (size[size == most].sum() >= _MOST_WHOLE * size.sum())
+    return most if usual.any() and most > 1 else 0
+
+
+def _silent(label: Int64s, groups: Int64s, a: Int64s, b: Int64s) -> Bools:
+    """(groups, groups) between which nobody probes."""
+    number = np.where(label >= 0, np.searchsorted(groups, label), -1)
+    first, second = number[a], number[b]
+    known = (first >= 0) & (second >= 0)
+    silent = ~np.eye(groups.size, dtype=np.bool_)
+    silent[first[known], second[known]] = silent[second[known], first[known]] = False
+    return silent
+
+
+def _ways(parts: list[int], sizes: Int64s, silent: Bools, usual: int) -> Iterator[list[tuple[int, ...]]]:
+    """All ways to put all these parts together to leaves of the usual size."""
+    if not parts:
+        yield []
+        return
+    first, rest = parts[0], parts[1:]
+    for count in range(1, len(rest) + 1):
+        for others in combinations(rest, count):
+            leaf = (first, *others)
+            if sizes[list(leaf)].sum() == usual and all(silent[i, j] for i, j in combinations(leaf, 2)):
+                left = [one for one in rest if one not in others]
+                yield from ([leaf, *more] for more in _ways(left, sizes, silent, usual))
