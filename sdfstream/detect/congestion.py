@@ -53,13 +53,13 @@ Bools = npt.NDArray[np.bool_]
 
 _ALONE_NS = 5 * NS_PER_S
 """A queue that few paths see, and nothing places, is worth a warning after so long: a starved host delays some, too."""
+_ALONE_WINDOWS = 15
+"""And so many windows: of a path that is probed once a second, five show as little."""
 _SINGLE_NS = 30 * NS_PER_S
 """And one that a single path sees, of several that cross the place now, after so long: its own way became longer."""
 _SURGE_US = 150.0
 """And one before a link or a NIC once nothing has shown for `SURGE_NS` any more that load has grown everywhere: what is
 normal follows load. A longer queue is none of a surge, and moves the clocks of whoever waits in it."""
-_NOW_NS = NS_PER_S // 2
-"""Of a path that was seen longer ago it is not known whether it waits."""
 _TRIALS = 8.0
 """What a verdict on one path weighs, in trials: enough that a queue only one path sees can be located at all."""
 _BUSY = 0.5
@@ -203,7 +203,7 @@ class CongestionDetector:
     def _detection(self, location: Location, number: Ints, ce_share: Floats, now: Instant) -> Detection:
         t = self.delays.table
         where = " ".join(location.directions)
-        excess_us = float(np.median(t["held"][number])) / 1e3
+        excess_us = float(np.median(self.delays.excess_ns(number))) / 1e3
         evidence = [
             Evidence("delay-excess", round(excess_us, 1), "µs", where, 0.0),
             Evidence("error-bar", round(float(np.median(t["err"][number])) / 1e3, 1), "µs", where),
@@ -300,7 +300,8 @@ class CongestionDetector:
         subject, known = location.subject, marked[np.isfinite(marked)]
         age_ns = now.reached_ns - since_ns
         if subject.type == "path":
-            return "warning" if age_ns >= _ALONE_NS else "info"
+            waits = int(self.delays.table["waits"][location.directed_paths()].max(initial=0))
+            return "warning" if age_ns >= _ALONE_NS and waits >= _ALONE_WINDOWS else "info"
         reported = subject.id in now.findings.reported("congestion")
         if not reported:
             self._serious.discard(subject)  # whether load has grown everywhere shows a moment after the first queue
@@ -330,7 +331,7 @@ class CongestionDetector:
         """Whether load has grown everywhere, not at this link alone; what is longer then is normal soon."""
         crossing_it = np.isin(self.cabling.element, self.cabling.numbers(location.directions)).any(axis=2).reshape(-1)
         mine = np.union1d(location.directed_paths(), np.flatnonzero(crossing_it))
-        if load_has_grown(self.delays, mine, self.delays.fresh(now.reached_ns, _NOW_NS)):
+        if load_has_grown(self.delays, mine, self.delays.current(now.reached_ns)):
             self._grown_ns = now.reached_ns
         return self._grown_ns != ABSENT_NS and now.reached_ns - self._grown_ns < SURGE_NS
 
@@ -348,9 +349,7 @@ class CongestionDetector:
         if location.subject.type not in ("link", "nic") or sent_by_nics(location.directions):
             return False
         mine = location.directed_paths()
-        every = np.flatnonzero(
-            self.delays.table["seen_ns"][: 2 * self.cabling.sessions.count] >= now.reached_ns - _NOW_NS
-        )
+        every = np.flatnonzero(self.delays.current(now.reached_ns)[: 2 * self.cabling.sessions.count])
         every = every[np.isin(self.cabling.sessions.table["dscp"][every // 2], self._classes(mine))]
         return 2 * mine.size < int(np.count_nonzero(crossing(self.cabling, every, location) > SURELY))
 

@@ -53,6 +53,12 @@ _CALM_NS = NS_PER_S
 """A path is well that met no queue for so long: jobs compute and send in turns of some tenths of a second."""
 _LINGER_NS = 5 * NS_PER_S
 """A slow path of which nothing new is received counts as slow for this long: no data is not well."""
+_CURRENT_NS, _EVERY_NS = 500 * NS_PER_MS, 200 * NS_PER_MS
+"""Of a path that was seen longer ago it is not known whether it waits; one that is probed less often than this may have
+been seen longer ago by so much."""
+_MOST_APART_NS = 5 * NS_PER_S
+_SPARSE_NS = 400 * NS_PER_MS
+"""Of a path whose windows lie further apart each says what one probe met, which may be far from what most meet."""
 _NEAR_NS = 150 * NS_PER_MS
 """The two directions of an exchange may fall into neighbouring windows."""
 _FLOOR_NS, _CEILING_NS, _START_NS = 20e3, 2e6, 200e3
@@ -98,6 +104,7 @@ class DelayBaselines:
             {
                 "window_ns": np.int64(ABSENT_NS),
                 "seen_ns": np.int64(ABSENT_NS),
+                "every_ns": np.int64(0),
                 "since_ns": np.int64(ABSENT_NS),
                 "begun_ns": np.int64(ABSENT_NS),
                 "queued_ns": np.int64(0),
@@ -110,10 +117,10 @@ class DelayBaselines:
                 "err": np.float64(0.0),
             }
         )
-        """Per directed path: last window, when it came (bus time), since when it is high (bus time), the first window
-        of those, the last one above the threshold, its median delay, the excess it last had while high, the most it had
-        lately (nearer to the last by `_FORGET` each window), all that it had since it is high, in how many windows, its
-        excess in thresholds, its error bar; ns."""
+        """Per directed path: last window, when it came (bus time), its pace, since when it is high (bus
+        time), the first window of those, the last one above the threshold, its median delay, the excess it last had
+        while high, the most it had lately (nearer to the last by `_FORGET` each window), all that it had since it is
+        high, in how many windows, its excess in thresholds, its error bar; ns."""
         self.noise_ns = _START_NS / 3
         """99th percentile of quiet paths' deviation, slowly following."""
         self.learnt = 0
@@ -175,6 +182,7 @@ class DelayBaselines:
         t = self.table
         new = t["window_ns"][number] < window_ns
         number, delay, err, at_ns = number[new], delay[new], err[new], at_ns[new]
+        self._note_pace(number, window_ns)
         t["window_ns"][number], t["seen_ns"][number] = window_ns, at_ns
         t["delay"][number], t["err"][number] = delay, err
         mean, spread = self.moments.mean[number], np.sqrt(self.moments.variance[number])
@@ -205,6 +213,13 @@ class DelayBaselines:
         _learn_normal(self.moments, number[quiet], delay[quiet])
         deviations: Floats = np.abs(delay - mean)[quiet & warm]
         return deviations
+
+    def _note_pace(self, number: Ints, window_ns: int) -> None:
+        """Learn how far apart the windows of these directed paths lie; a pause is none of their pace."""
+        t = self.table
+        before_ns, every_ns = t["window_ns"][number], t["every_ns"][number]
+        apart_ns = np.minimum(np.where(before_ns == ABSENT_NS, 0, window_ns - before_ns), _MOST_APART_NS)
+        t["every_ns"][number] = np.where(every_ns == 0, apart_ns, every_ns + (apart_ns - every_ns) // 8)
 
     def _follow(self, number: Ints, above: Floats, spread: Floats) -> None:
         """Move the baselines of paths that have become longer or shorter."""
@@ -271,6 +286,16 @@ class DelayBaselines:
         result: Bools = self.moments.count >= _SETTLED
         return result
 
+    def excess_ns(self, number: Ints) -> Floats:
+        """Excess that these directed paths last had while high; where a window is a single probe, their mean wait."""
+        sparse = self.table["every_ns"][number] > _SPARSE_NS
+        return np.where(sparse, self.mean_wait_ns(number), self.table["held"][number])
+
+    def last_excess_ns(self) -> Floats:
+        """(2·sessions,) last window's delay above normal, negative below."""
+        result: Floats = self.table["delay"] - self.moments.mean
+        return result
+
     def mean_wait_ns(self, number: Ints) -> Floats:
         """Mean excess of these directed paths since they are high; 0: they are not."""
         waited: Floats = self.table["waited"][number] / np.maximum(self.table["waits"][number], 1)
@@ -279,6 +304,13 @@ class DelayBaselines:
     def fresh(self, now_ns: int, within_ns: int) -> Bools:
         """(2·sessions,) directed paths whose last window came within this time."""
         seen = self.table["seen_ns"]
+        result: Bools = (seen != ABSENT_NS) & (now_ns - seen <= within_ns)
+        return result
+
+    def current(self, now_ns: int) -> Bools:
+        """(2·sessions,) directed paths of which it is known whether they wait now: half a second, or by their pace."""
+        seen = self.table["seen_ns"]
+        within_ns = _CURRENT_NS + np.maximum(self.table["every_ns"] - _EVERY_NS, 0)
         result: Bools = (seen != ABSENT_NS) & (now_ns - seen <= within_ns)
         return result
 

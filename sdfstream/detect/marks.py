@@ -224,7 +224,7 @@ class MarkDetector:
         since_ns = self._flooded_ns.setdefault(location.subject.id, now.now_ns)
         crossing = np.isin(self.cabling.element, self.cabling.numbers(location.directions)).any(axis=2).reshape(-1)
         mine = np.union1d(location.directed_paths(), np.flatnonzero(crossing))
-        if load_has_grown(self.delays, mine, self.delays.fresh(now.reached_ns, NS_PER_S // 2)):
+        if load_has_grown(self.delays, mine, self.delays.current(now.reached_ns)):
             self._grown_ns = now.now_ns
         grown = self._grown_ns != ABSENT_NS and now.now_ns - self._grown_ns < SURGE_NS
         return grown and now.now_ns - since_ns < SURGE_NS

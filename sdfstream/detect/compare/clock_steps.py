@@ -8,8 +8,10 @@ waited out like one without a bar, and the line before it stands.
 
 Offsets are relative: when the reference steps all others seem to, and when another clock becomes the reference all
 offsets move alike. So jumps are gathered for a moment, and what the clocks have in common (their median jump, a clock
-that stays on its line counting as 0) is no step of theirs. Of a clock that has no line yet, as one that becomes the
-reference when it is first synced, or was away while the reference changed, nothing is known.
+that stays on its line counting as 0) is no step of theirs. Of a clock that had no line then, as one that becomes the
+reference when it is first synced, or was away while the reference changed, nothing is known. Where that is most of
+them, as while a mesh begins and islands of it join, nothing is known of any: the few that have lines may have been the
+reference themselves.
 """
 
 from __future__ import annotations
@@ -60,6 +62,7 @@ class ClockStepDetector:
         self.table = Table(
             {
                 "begun_ns": np.int64(ABSENT_NS),
+                "heard_ns": np.int64(ABSENT_NS),
                 "seen_ns": np.int64(ABSENT_NS),
                 "reading_ns": np.int64(0),
                 "offset_ns": np.float64(0.0),
@@ -71,9 +74,10 @@ class ClockStepDetector:
                 "limit_ns": np.float64(0.0),
             }
         )
-        """Per clock: the line (when it began and when received, bus time; reading, offset, skew, error bar), the last
-        error bar that was published in holdover since (0: none); the jump that waits to be compared with the others',
-        bus time before which the clock was on its line, how far a jump may be wrong."""
+        """Per clock: when it was last synced, in doubt or not, bus time; the line (when it began and when received, bus
+        time; reading, offset, skew, error bar), the last error bar that was published in holdover since (0: none); the
+        jump that waits to be compared with the others', bus time before which the clock was on its line, how far a jump
+        may be wrong."""
         self._gathering_ns = ABSENT_NS
         """Bus time of the first jump that waits; `ABSENT_NS`: none does."""
         self._standing: dict[str, list[Any]] = {}
@@ -121,6 +125,7 @@ class ClockStepDetector:
             t["limit_ns"][which] = np.maximum(limit[jumped], _SMALLEST_NS)
             if self._gathering_ns == ABSENT_NS:
                 self._gathering_ns = at_ns
+        t["heard_ns"][number] = at_ns
         t["begun_ns"][number[~usable]] = at_ns
         sure = ~doubted
         moved = number[sure]
@@ -141,7 +146,12 @@ class ClockStepDetector:
         """Find whose jumps they were; two clocks alone cannot tell, and the one that is not the reference is named."""
         t = self.table
         lately = (t["seen_ns"] != ABSENT_NS) & (now_ns - t["seen_ns"] < _GATHER_NS)
-        here = np.flatnonzero(lately & (t["begun_ns"] < self._gathering_ns))
+        jumped = lately & (t["jumped_ns"] != ABSENT_NS)
+        before_ns = int(t["jumped_ns"][jumped].min(initial=self._gathering_ns))
+        here = np.flatnonzero(lately & (t["begun_ns"] <= before_ns))
+        heard = (t["heard_ns"] != ABSENT_NS) & (now_ns - t["heard_ns"] < _GATHER_NS)
+        if 2 * here.size <= np.count_nonzero(heard):
+            here = here[:0]
         waits = t["jumped_ns"][here] != ABSENT_NS
         jump = np.where(waits, t["jump_ns"][here], 0.0)
         common = float(np.median(jump)) if here.size > 2 else 0.0

@@ -152,3 +152,11 @@ def test_a_bar_that_widens_and_narrows_is_no_step(seed: int) -> None:
     clocks = Clocks(seed)
     clocks.doubted[3] = (8.0, 30.0, 960.0)
     assert not clocks.told(35)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_a_mesh_that_begins_the_first_reference_did_not_step(seed: int) -> None:
+    """It was the reference of an island for a moment; the others are synced for the first time against another."""
+    clocks = Clocks(seed)
+    clocks.reference, clocks.first_s = [(0.0, 1), (0.2, 0)], {0: 0.2, 2: 0.2, 3: 0.3, 4: 0.3}
+    assert clocks.told(6.0) == {}

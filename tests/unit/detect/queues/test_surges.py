@@ -18,7 +18,7 @@ SPREAD_NS = 1_000.0
 def baselines(excess_ns: float, seed: int, windows: int = 300) -> DelayBaselines:
     """Paths with this mean excess over the last two seconds, beside what noise makes of it; six stand in a queue."""
     delays = DelayBaselines(DetectConfig(), Sessions(PATHS), Counters("detect"))
-    for table in (delays.moments.table, delays.shifts.table):
+    for table in (delays.moments.table, delays.shifts.table, delays.table):
         table.ensure(PATHS)
     delays.moments.table["n"][:PATHS] = windows
     delays.moments.table["variance"][:PATHS] = SPREAD_NS**2
@@ -39,5 +39,19 @@ def test_few_or_young_or_stale_paths_say_nothing() -> None:
     surge, fresh = baselines(1_500.0, 1), np.ones(PATHS, np.bool_)
     assert not load_has_grown(surge, np.arange(PATHS - 10), fresh)
     assert not load_has_grown(surge, QUEUE, np.zeros(PATHS, np.bool_))
-    assert not load_has_grown(baselines(1_500.0, 1, windows=50), QUEUE, fresh)
+    assert not load_has_grown(baselines(1_500.0, 1, windows=50), QUEUE, fresh), "by means that are not settled"
+    unknown = baselines(1_500.0, 1, windows=20)
+    unknown.table["delay"][:PATHS] = unknown.moments.mean[:PATHS] + 5 * SPREAD_NS
+    assert not load_has_grown(unknown, QUEUE, fresh)
     assert load_has_grown(surge, np.append(QUEUE, PATHS + 5), fresh), "a path that nothing was received of yet"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_paths_that_are_probed_once_a_second_show_a_surge_by_their_last_windows(seed: int) -> None:
+    """Their means need ten seconds to follow."""
+    young, fresh = baselines(250.0, seed), np.ones(PATHS, np.bool_)
+    assert not load_has_grown(young, QUEUE, fresh)
+    rng = np.random.default_rng(seed)
+    for excess_ns, grown in ((2 * SPREAD_NS, True), (0.0, False)):
+        young.table["delay"][:PATHS] = young.moments.mean[:PATHS] + rng.normal(excess_ns, SPREAD_NS, PATHS)
+        assert load_has_grown(young, QUEUE, fresh) == grown
