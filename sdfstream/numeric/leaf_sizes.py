@@ -6,9 +6,9 @@ many NICs as others, and fragments that nobody probes between and that fill exac
 leaves of uncommon sizes.
 
 The usual size is that of two groups or more from which everybody else is known to be apart, if no group is larger and
-groups of that size hold at least half of all NICs. Fragments are smaller groups; they are joined where they can be put
-together in just one way, each leaf full and nobody probing between its fragments. Where some cannot be put together at
-all, leaves differ, and nothing is joined.
+groups of that size hold at least half of all NICs; else the only one of which all leaves may be. Fragments are smaller
+groups; they are joined where they can be put together in just one way, each leaf full and nobody probing between its
+fragments. Where some cannot be put together at all, leaves differ, and nothing is joined.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ Bools = npt.NDArray[np.bool_]
 _LEAST_WHOLE: Final = 2
 _MOST_WHOLE: Final = 0.5
 """Least share of the NICs that are in groups of the usual size."""
+_LEAST_LEAVES: Final = 3
+_FRAGMENTS_A_LEAF: Final = 2
+"""Where no leaf is known to be whole: of more some pair may have been taken for far by mistake."""
 _MOST_GROUPS: Final = 512
 _MOST_FRAGMENTS: Final = 10
-"""Fragments any of which may share a leaf; of more there are many ways to put them together."""
+"""Of more, any of which may share a leaf, there are many ways to put them together."""
 
 
 def with_whole_leaves(label: Int64s, a: Int64s, b: Int64s) -> Int64s:
@@ -61,7 +64,7 @@ def with_whole_leaves(label: Int64s, a: Int64s, b: Int64s) -> Int64s:
         return label
     silent = _silent(label, groups, a, b)
     apart: Bools = ~silent.any(axis=1)
-    usual = _usual_size(size, apart)
+    usual = _usual_size(size, apart) or _only_size(size, silent)
     smaller = size < usual
     if not smaller.any():
         return label
@@ -90,6 +93,18 @@ def _usual_size(size: Int64s, whole: Bools) -> int:
     most = int(size.max(initial=0))
     usual = (sizes == most) & (times >= _LEAST_WHOLE) & (size[size == most].sum() >= _MOST_WHOLE * size.sum())
     return most if usual.any() and most > 1 else 0
+
+
+def _only_size(size: Int64s, silent: Bools) -> int:
+    """The one size of which all leaves may be, three or more of few fragments; 0: there is none, or not only one."""
+    most, total = int(size.max(initial=0)), int(size.sum())
+    found = []
+    for usual in (one for one in range(max(2, most), total // _LEAST_LEAVES + 1) if total % one == 0):
+        smaller = np.flatnonzero(size < usual).tolist()
+        if len(smaller) > _MOST_FRAGMENTS or next(_covers(smaller, size, silent, usual), None) is not None:
+            found.append(usual)
+    few = len(found) == 1 and size.size <= _FRAGMENTS_A_LEAF * (total // found[0])
+    return found[0] if few else 0
 
 
 def _silent(label: Int64s, groups: Int64s, a: Int64s, b: Int64s) -> Bools:
