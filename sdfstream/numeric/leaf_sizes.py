@@ -63,8 +63,7 @@ def with_whole_leaves(label: Int64s, a: Int64s, b: Int64s) -> Int64s:
     if groups.size > _MOST_GROUPS or size.size == np.count_nonzero(size == size.max(initial=0)):
         return label
     silent = _silent(label, groups, a, b)
-    apart: Bools = ~silent.any(axis=1)
-    usual = _usual_size(size, apart) or _only_size(size, silent)
+    usual = _usual_size(size, silent.sum(axis=1) == 0) or _only_size(size, silent)
     smaller = size < usual
     if not smaller.any():
         return label
