@@ -2,13 +2,13 @@
 
 Where few pairs are probed a leaf falls apart: nobody happened to probe between some of its NICs. That nobody did is as
 likely whether they share a switch or not, so that it says nothing; what leaves usually look like does. Leaves have as
-many NICs as others, and parts that nobody probes between and that fill exactly one such leaf are likelier one than
+many NICs as others, and fragments that nobody probes between and that fill exactly one such leaf are likelier one than
 leaves of uncommon sizes.
 
 The usual size is that of two groups or more from which everybody else is known to be apart, if no group is larger and
-groups of that size hold at least half of all NICs. Parts are smaller groups; they are joined where they can be put
-together in just one way, each leaf full and nobody probing inside between its parts. Where some cannot be put together
-at all, leaves differ, and nothing is joined.
+groups of that size hold at least half of all NICs; else the only one of which all leaves may be. Fragments are smaller
+groups; they are joined where they can be put together in just one way, each leaf full and nobody probing between its
+fragments. Where some cannot be put together at all, leaves differ, and nothing is joined.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ Bools = npt.NDArray[np.bool_]
 _LEAST_WHOLE: Final = 2
 _MOST_WHOLE: Final = 0.5
 """Least share of the NICs that are in groups of the usual size."""
+_LEAST_LEAVES: Final = 3
+_FRAGMENTS_A_LEAF: Final = 2
+"""Where no leaf is known to be whole: of more some pair may have been taken for far by mistake."""
 _MOST_GROUPS: Final = 512
-_MOST_PARTS: Final = 10
-"""Parts of which any may share a leaf; of more there are many ways to put them together, or nearly none is probed."""
+_MOST_FRAGMENTS: Final = 10
+"""Of more, any of which may share a leaf, there are many ways to put them together."""
 
 
 def with_whole_leaves(label: Int64s, a: Int64s, b: Int64s) -> Int64s:
-    """Groups as `proximity.leaf_groups` gives them, with the parts of leaves joined.
+    """Groups as `proximity.leaf_groups` gives them, with the fragments of leaves joined.
 
     Parameters
     ----------
@@ -60,21 +63,21 @@ def with_whole_leaves(label: Int64s, a: Int64s, b: Int64s) -> Int64s:
     if groups.size > _MOST_GROUPS or size.size == np.count_nonzero(size == size.max(initial=0)):
         return label
     silent = _silent(label, groups, a, b)
-    usual = _usual_size(size, ~silent.any(axis=1))
+    usual = _usual_size(size, silent.sum(axis=1) == 0) or _only_size(size, silent)
     smaller = size < usual
     if not smaller.any():
         return label
-    parts, sizes, silent = groups[smaller], size[smaller], silent[np.ix_(smaller, smaller)]
-    result, component = label.copy(), components(parts.size, *np.nonzero(silent))
+    fragments, sizes, silent = groups[smaller], size[smaller], silent[np.ix_(smaller, smaller)]
+    result, component = label.copy(), components(fragments.size, *np.nonzero(silent))
     for one in np.unique(component).tolist():
         mine = np.flatnonzero(component == one).tolist()
-        if len(mine) > _MOST_PARTS:
+        if len(mine) > _MOST_FRAGMENTS:
             continue
-        ways = list(islice(_ways(mine, sizes, silent, usual), 2))
-        if not ways:  # some leaf is of another size
+        covers = list(islice(_covers(mine, sizes, silent, usual), 2))
+        if not covers:  # some leaf is of another size
             return label
-        for leaf in ways[0] if len(ways) == 1 else ():
-            result[np.isin(label, parts[list(leaf)])] = parts[leaf[0]]
+        for leaf in covers[0] if len(covers) == 1 else ():
+            result[np.isin(label, fragments[list(leaf)])] = fragments[leaf[0]]
     return result
 
 
@@ -91,6 +94,18 @@ def _usual_size(size: Int64s, whole: Bools) -> int:
     return most if usual.any() and most > 1 else 0
 
 
+def _only_size(size: Int64s, silent: Bools) -> int:
+    """The one size of which all leaves may be, three or more of few fragments; 0: there is none, or not only one."""
+    most, total = int(size.max(initial=0)), int(size.sum())
+    found = []
+    for usual in (one for one in range(max(2, most), total // _LEAST_LEAVES + 1) if total % one == 0):
+        smaller = np.flatnonzero(size < usual).tolist()
+        if len(smaller) > _MOST_FRAGMENTS or next(_covers(smaller, size, silent, usual), None) is not None:
+            found.append(usual)
+    few = len(found) == 1 and size.size <= _FRAGMENTS_A_LEAF * (total // found[0])
+    return found[0] if few else 0
+
+
 def _silent(label: Int64s, groups: Int64s, a: Int64s, b: Int64s) -> Bools:
     """(groups, groups) between which nobody probes."""
     number = np.where(label >= 0, np.searchsorted(groups, label), -1)
@@ -101,15 +116,15 @@ def _silent(label: Int64s, groups: Int64s, a: Int64s, b: Int64s) -> Bools:
     return silent
 
 
-def _ways(parts: list[int], sizes: Int64s, silent: Bools, usual: int) -> Iterator[list[tuple[int, ...]]]:
-    """All ways to put all these parts together to leaves of the usual size."""
-    if not parts:
+def _covers(fragments: list[int], sizes: Int64s, silent: Bools, usual: int) -> Iterator[list[tuple[int, ...]]]:
+    """All ways to put all these fragments together to leaves of the usual size (exact covers)."""
+    if not fragments:
         yield []
         return
-    first, rest = parts[0], parts[1:]
+    first, rest = fragments[0], fragments[1:]
     for count in range(1, len(rest) + 1):
         for others in combinations(rest, count):
             leaf = (first, *others)
             if sizes[list(leaf)].sum() == usual and all(silent[i, j] for i, j in combinations(leaf, 2)):
                 left = [one for one in rest if one not in others]
-                yield from ([leaf, *more] for more in _ways(left, sizes, silent, usual))
+                yield from ([leaf, *more] for more in _covers(left, sizes, silent, usual))

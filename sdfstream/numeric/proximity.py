@@ -21,7 +21,7 @@ floor(a, k) − floor(b, k) is the same for every k, whatever lies beyond that s
 tree, Buneman 1971); of two that do not, it is not where k shares a switch with either. So it does not matter how many
 tiers there are. But a k that tells two apart may be one of those not probed.
 
-If neither is clear, nothing is inferred. Parts of leaves that nobody probes between are joined by their size
+If neither is clear, nothing is inferred. Fragments of leaves that nobody probes between are joined by their size
 (`leaf_sizes`).
 """
 

@@ -39,11 +39,18 @@ def test_where_a_leaf_of_another_size_is_left_nothing_is_joined() -> None:
     assert joined([*TWOS, 6, 7, 8], (6, 7), (7, 8), (6, 8)) == [*TWOS, 6, 7, 8]
 
 
-def test_leaves_that_may_have_more_nics_tell_no_size() -> None:
-    """Each of the three may go on with one of the others: three leaves of three, and no fourth of two."""
-    threes = ((0, 6), (1, 6), (2, 7), (3, 7))
-    assert joined([*TWOS, 6, 7], (6, 7)) != [*TWOS, 6, 7]
-    assert joined([*TWOS, 6, 7], (6, 7), *threes) == [*TWOS, 6, 7]
+def test_of_two_sizes_that_all_leaves_may_have_neither_is_taken() -> None:
+    """Six leaves of two, or three of four."""
+    label = [0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 11]
+    fours = [p for leaf in ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11)) for p in combinations(leaf, 2)]
+    assert joined(label, (10, 11)) == [*label[:10], 10, 10]
+    assert joined(label, *fours) == label
+
+
+def test_the_only_size_that_all_leaves_may_have_is_taken_though_none_is_whole() -> None:
+    threes = [(0, 6), (1, 6), (2, 7), (3, 7), (4, 8), (5, 8)]
+    assert joined([*TWOS, 6, 7, 8], *threes) == [0, 0, 2, 2, 4, 4, 0, 2, 4]
+    assert joined([*TWOS, 6, 7, 8], *threes[:-1]) == [*TWOS, 6, 7, 8]
 
 
 def test_one_leaf_alone_is_no_usual_size() -> None:
@@ -64,9 +71,9 @@ def five_each(leaf: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, np.n
     return a[chosen], b[chosen], floor_ns[chosen]
 
 
-@pytest.mark.parametrize(("leaves", "each", "least"), [(4, 4, 80), (4, 2, 97), (6, 4, 17), (4, 8, 35), (3, 5, 70)])
+@pytest.mark.parametrize(("leaves", "each", "least"), [(4, 4, 92), (4, 2, 97), (6, 4, 25), (4, 8, 52), (3, 5, 73)])
 def test_of_leaves_alike_more_are_whole_and_none_is_wrong(leaves: int, each: int, least: int) -> None:
-    """Without this 27, 86, 0, 1 and 51 of a hundred were wholly right; with it 90, 99, 23, 41 and 73."""
+    """Without this 27, 86, 0, 1 and 51 of a hundred were wholly right; with it 97, 99, 31, 61 and 78."""
     leaf, right = np.repeat(np.arange(leaves), each), 0
     for seed in range(100):
         found = leaf_groups(leaf.size, *five_each(leaf, seed))
@@ -83,4 +90,4 @@ def test_leaves_of_different_sizes_are_seldom_taken_for_one(sizes: tuple[int, ..
         found = leaf_groups(leaf.size, *five_each(leaf, seed))
         known = np.flatnonzero(found >= 0)
         wrong += bool((leaf[found[known]] != leaf[known]).any())
-    assert wrong <= 4
+    assert wrong <= 6
