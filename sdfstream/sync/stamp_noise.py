@@ -11,7 +11,7 @@ A session is *at the floor* while
 - the x below the mean reach as far down as noise, which is symmetric, makes them. Short queues spread as noise does,
   but end at the floor: of an exponential queue each way (x: gamma law of shape 2) next to none lies 1.5 deviations
   below the mean, of noise one in fifteen,
-- and the gate has closed in below `quiet_ns`.
+- and the noise is more than the configured one, and the gate has closed in below `quiet_ns`.
 
 Then its smallest delays are averaged (`edge_filter.learn_minima`), with the noise found. Elsewhere noise is the
 configured one and smallest delays are bounds: where hardly a packet meets no queue, noise cannot be seen and does not
@@ -45,6 +45,9 @@ _DEEP: Final = 1.5
 _DEEP_SHARE: Final = (0.035, 0.022)
 """Share of them more than `_DEEP` standard deviations below the mean, likewise; at first more by a standard deviation
 of itself. Of sessions with noise 1 % are not at the floor for that, with exponential queues of 300 ns 2 % are."""
+_LOUD: Final = (1.7, 1.4)
+"""Noise at least, in `jitter_ns`. Of stamps no worse than configured the bounds are right as they are; averaged with
+less noise they missed one row in 600 (`jitter-2`)."""
 _WIDEST: Final = (0.7, 1.0)
 """Noise at most, in `quiet_ns`."""
 _PER_BLOCK: Final = 1.0 / 12.0
@@ -97,8 +100,8 @@ def _decide(t: Table, i: Int64s, deep_gain: Float64s, c: SyncConfig) -> None:
     was, var = t["at_floor"][i], t["floor_var_ns2"][i]
     noise = np.sqrt(np.maximum(2.0 * var, _LEAST_NS * _LEAST_NS))
     enough = _DEEP_SHARE[0] + np.sqrt(_DEEP_SHARE[0] * deep_gain)
-    symmetric = (t["floor_deep_share"][i] > np.where(was, _DEEP_SHARE[1], enough)) | (noise <= _LEAST_NS)
-    narrow = noise < np.where(was, *_WIDEST[::-1]) * c.quiet_ns
+    symmetric = t["floor_deep_share"][i] > np.where(was, _DEEP_SHARE[1], enough)
+    narrow = (noise > np.where(was, *_LOUD[::-1]) * c.jitter_ns) & (noise < np.where(was, *_WIDEST[::-1]) * c.quiet_ns)
     now = (t["floor_share"][i] > np.where(was, *_SHARE[::-1])) & symmetric & narrow
     wanted = np.where(now, np.log(noise / c.jitter_ns), 0.0)
     t["stamp_noise_log"][i] += _FOLLOWS * (wanted - t["stamp_noise_log"][i])
