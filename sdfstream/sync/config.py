@@ -45,8 +45,9 @@ class SyncConfig:
     skew_limit_ppb: float = 50_000.0
     """Standard deviation of a new clock's skew before anything is known of it."""
     jitter_ns: float = 3.0
-    """Two-sided noise of stamps, so much of it as no packet is to be trusted beyond. Less: on paths that hardly ever
-    queue a stamp's noise is taken for the clock's; more: such paths measure less sharply than they could."""
+    """Two-sided noise of stamps, so much of it as no packet is to be trusted beyond, until a session shows its own
+    (`stamp_noise`). Less: on paths that hardly ever queue a stamp's noise is taken for the clock's; more: such paths
+    measure less sharply than they could."""
     quiet_ns: float = 100.0
     """Two-sided noise up to this may be averaged over; above it only minima are trusted, since a mean books half of any
     one-way queue as clock error."""

@@ -27,7 +27,8 @@ median of the blocks' smallest excess over log 2: no law is assumed, and a path 
 all has the sharpest bounds.
 
 **Prior of a block.** The mesh's prediction, as long as that is better than the session's own line and the session
-agrees with it; else the session's own line (`prior`). Quiet sessions (`blocks`) are averaged instead (`learn_means`).
+agrees with it; else the session's own line (`prior`). Quiet sessions (`blocks`) are averaged instead (`learn_means`);
+of sessions at the floor (`stamp_noise`) smallest delays are measurements with normal noise, not bounds (`_averaged`).
 """
 
 from __future__ import annotations
@@ -105,6 +106,11 @@ _SIGNS: Final = ((FWD, 1.0), (REV, -1.0))
 _LOG_2: Final = float(np.log(2.0))
 _NEAR: Final = 6.0
 """A bound further away than so many standard deviations changes nothing."""
+_QUEUED: Final = 3.5
+"""A delay so many standard deviations above what a session at the floor expects met a queue."""
+_NOISY: Final = 1.4
+"""Doubt of a session at the floor begins at so many times `doubt_sigmas`. At once one tick in some 7,000 opened a bound
+twelvefold, and the estimate followed one stamp by 58 ns."""
 _GAIN: Final = 0.08
 """Step of the running median, in e-foldings per block."""
 _LEAST_SCALE: Final = 1.0
@@ -225,7 +231,8 @@ def learn_minima(t: Table, i: Int64s, min_delay_ns: Float64s, v: Prior, c: SyncC
     # a bound ties the two one to one; more is left of the session's own line, when the mesh's has just taken its place
     most = np.minimum(_TIGHT * np.sqrt(var * base_delay_var), var)
     cov = np.clip(t["base_delay_cov_ns2"][i], -most, most)
-    tilt = _scales(t, i, min_delay_ns, mean, base_delay_ns, v.soft, var + base_delay_var)
+    at_floor, tilt = t["at_floor"][i], _scales(t, i, min_delay_ns, mean, base_delay_ns, v.soft, var + base_delay_var)
+    tilt[:, at_floor] = 0.0
     # tilt of the two directions: exp(tilt_f (s + D) + tilt_r (D − s))
     along, up = tilt[FWD] - tilt[REV], tilt[FWD] + tilt[REV]
     moved = mean + var * along + cov * up
@@ -239,7 +246,11 @@ def learn_minima(t: Table, i: Int64s, min_delay_ns: Float64s, v: Prior, c: SyncC
         hit = np.flatnonzero(min_delay_ns[direction] - at < _NEAR * np.sqrt(total + v.soft))
         if not hit.size:
             continue
-        shift, drop = truncate(at[hit], total[hit], min_delay_ns[direction][hit], v.soft[hit])
+        low, soft = min_delay_ns[direction][hit], v.soft[hit]
+        shift, drop = truncate(at[hit], total[hit], low, soft)
+        if at_floor.any():
+            averaged = _averaged(low - at[hit], total[hit], soft)
+            shift, drop = np.where(at_floor[hit], averaged, (shift, drop))
         a, b = to_s[hit] / total[hit], to_base_delay[hit] / total[hit]
         moved[hit] += a * shift
         base_delay_ns[hit] += b * shift
@@ -255,6 +266,17 @@ def learn_minima(t: Table, i: Int64s, min_delay_ns: Float64s, v: Prior, c: SyncC
     t["reported_mean_ns"][i] = v.now + moved
     # an old block has no covariance to what the mesh learned since
     t["reported_var_ns2"][i] = np.where(v.alone | (v.age_s > _FRESH_S), 0.0, left)
+
+
+def _averaged(excess: Float64s, total: Float64s, soft: Float64s) -> tuple[Float64s, Float64s]:
+    """How far smallest delays move the mean of what they measure, and how much variance they take away.
+
+    For sessions at the floor (`stamp_noise`), where delays without a queue are normal. One far above met a queue, and
+    says nothing.
+    """
+    both = total + soft
+    gain = np.where(excess < _QUEUED * np.sqrt(both), total / both, 0.0)
+    return gain * excess, gain * total
 
 
 def _narrowed(v: Prior, min_delay_ns: Float64s) -> tuple[Float64s, Float64s]:
@@ -347,14 +369,16 @@ class Gated(NamedTuple):
     """By how much others do; 0: not by more than queues and noise explain."""
 
 
-def gate(e: Float64s, s: Float64s, scale: Float64s, c: SyncConfig) -> Gated:
+def gate(e: Float64s, s: Float64s, scale: Float64s, c: SyncConfig, at_floor: Bools | bool = False) -> Gated:
     """Innovation gate.
 
     A small surprise widens the estimate at once; a large one may be a wrong stamp, a shorter path or a step, for which
-    `breaks` waits for more blocks.
+    `breaks` waits for more blocks. Sessions `at_floor` measure with noise on both sides, which alone passes four
+    standard deviations in some minutes, and are surprised later.
     """
     short = np.where(np.isfinite(e), -e, 0.0)
     beyond = short > c.breach_sigmas * s
     broken: Bools = np.any(beyond & (short > c.breach_scales * scale), axis=0)
-    surprise_ns = np.where(broken, 0.0, np.where(short > c.doubt_sigmas * s, short, 0.0).max(axis=0))
+    doubt = c.doubt_sigmas * np.where(at_floor, _NOISY, 1.0)
+    surprise_ns = np.where(broken, 0.0, np.where(short > doubt * s, short, 0.0).max(axis=0))
     return Gated(broken, np.where(broken, short.max(axis=0), 0.0), surprise_ns)

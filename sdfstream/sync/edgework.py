@@ -14,7 +14,7 @@ from sdfstream.numeric.group import Distinct, sums
 from sdfstream.numeric.table import Table
 from sdfstream.records.units import NS_PER_S, TICK_NS, Bools, Float64s, Int64s
 from sdfstream.stats import Counters
-from sdfstream.sync import breaks
+from sdfstream.sync import breaks, stamp_noise
 from sdfstream.sync import edge_filter as ef
 from sdfstream.sync.blocks import Blocks, blocks, learn_moments, narrow
 from sdfstream.sync.bustime import NEAR_NS, NEVER_LATE_NS
@@ -136,12 +136,14 @@ class EdgeWork:
         self._begin(block, predicted, at_ns)
         learn_moments(t, block, c)
         age_s, span_s = (at_ns - block.at_ns) / NS_PER_S, block.span / NS_PER_S
-        passed = ef.Passed(age_s, span_s, c.jitter_ns**2 + walk * np.abs(age_s) ** 3 / 3.0)
+        stamp_noise.learn(t, i, block.minimum, c)
+        passed = ef.Passed(age_s, span_s, stamp_noise.noise_ns2(t, i, c) + walk * np.abs(age_s) ** 3 / 3.0)
         v = ef.prior(t, i, predicted, passed)
         calm = t["quiet"][i] & (block.n > 0).all(axis=0)
         ef.learn_means(t, block, np.flatnonzero(calm), v, c)
         e = ef.excess(block.minimum, v, t["base_delay_ns"][i])
-        broken, breach, surprise = ef.gate(e, ef.sigma(v, t, i), t["excess_scale_ns"].take(i, axis=1), c)
+        scale = t["excess_scale_ns"].take(i, axis=1)
+        broken, breach, surprise = ef.gate(e, ef.sigma(v, t, i), scale, c, t["at_floor"][i])
         trips = breaks.count_broken(t, i, block.minimum, e, v, broken, c)
         off = np.flatnonzero((surprise > 0.0) & ~calm)
         if off.size:

@@ -50,6 +50,14 @@ def session_table() -> Table:
             "centre_ns": np.float64(0.0),
             "moment_blocks": np.float64(0.0),
             "quiet": np.bool_(False),
+            # half round trips near the floor, and e-foldings of the noise in use over `jitter_ns` (`stamp_noise`)
+            "at_floor": np.bool_(False),
+            "floor_blocks": np.float64(0.0),
+            "floor_ns": np.float64(0.0),
+            "floor_var_ns2": np.float64(0.0),
+            "floor_share": np.float64(0.0),
+            "floor_deep_share": np.float64(0.0),
+            "stamp_noise_log": np.float64(0.0),
             # broken and lost floors (`breaks`)
             "breached_blocks": np.int64(0),
             "watched_blocks": np.int64(0),
@@ -111,6 +119,10 @@ def start(t: Table, i: Int64s, first: FirstBlock, skew_limit_ppb: float) -> None
         "disagreement_ns2",
         "bias_ns",
         "bias_var_ns2",
+        "at_floor",
+        "floor_share",
+        "floor_deep_share",
+        "stamp_noise_log",
     ):
         t[name][i] = 0
     t["quiet"][i] = False

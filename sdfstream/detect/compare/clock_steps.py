@@ -62,7 +62,7 @@ class ClockStepDetector:
         self.table = Table(
             {
                 "begun_ns": np.int64(ABSENT_NS),
-                "heard_ns": np.int64(ABSENT_NS),
+                "synced_ns": np.int64(ABSENT_NS),
                 "seen_ns": np.int64(ABSENT_NS),
                 "reading_ns": np.int64(0),
                 "offset_ns": np.float64(0.0),
@@ -125,7 +125,7 @@ class ClockStepDetector:
             t["limit_ns"][which] = np.maximum(limit[jumped], _SMALLEST_NS)
             if self._gathering_ns == ABSENT_NS:
                 self._gathering_ns = at_ns
-        t["heard_ns"][number] = at_ns
+        t["synced_ns"][number] = at_ns
         t["begun_ns"][number[~usable]] = at_ns
         sure = ~doubted
         moved = number[sure]
@@ -149,8 +149,8 @@ class ClockStepDetector:
         jumped = lately & (t["jumped_ns"] != ABSENT_NS)
         before_ns = int(t["jumped_ns"][jumped].min(initial=self._gathering_ns))
         here = np.flatnonzero(lately & (t["begun_ns"] <= before_ns))
-        heard = (t["heard_ns"] != ABSENT_NS) & (now_ns - t["heard_ns"] < _GATHER_NS)
-        if 2 * here.size <= np.count_nonzero(heard):
+        synced = (t["synced_ns"] != ABSENT_NS) & (now_ns - t["synced_ns"] < _GATHER_NS)
+        if 2 * here.size <= np.count_nonzero(synced):
             here = here[:0]
         waits = t["jumped_ns"][here] != ABSENT_NS
         jump = np.where(waits, t["jump_ns"][here], 0.0)
