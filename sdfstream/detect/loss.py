@@ -31,6 +31,7 @@ from sdfstream.detect.gray.directed import directed
 from sdfstream.detect.gray.known import KnownLosses, Look, LossCounts, onset, scattered, unreported_ns
 from sdfstream.detect.gray.lossy import ALIKE, UNLIKE, LossySubject, clearest, exposure, unlikeness
 from sdfstream.detect.gray.unexplained import is_unexplained, normal_share
+from sdfstream.detect.gray.whole_switch import all_lose_alike, lose_beside_each_cable
 from sdfstream.detect.inferred.hidden import evidence_of
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.liveness import SessionLiveness
@@ -56,7 +57,8 @@ _LEAST_EVENTS = 4
 _CLEAR = 0.9
 _AMBIGUOUS = 2.5
 _SEPARATE_NS = 4 * NS_PER_S
-"""How long loss lasts before a switch, or what is not clear, is named: paths over other cables tell them apart."""
+"""How long loss lasts before a switch, or what is not clear, is named: paths over other cables tell them apart. Unless
+all paths of the switch lose alike (`gray.whole_switch`)."""
 _MIDDLE_TICKS, _SLOW_TICKS, _REVIEW_TICKS = 4, 10, 20
 """The long window is searched this often for what is new, and for whether what stands is still the best answer."""
 _FEWER = float(np.log(100.0))
@@ -221,11 +223,19 @@ class LossDetector:
         first = onset(course)
         lasts_ns = (course.events.size - first) * course.width_ns
         clear = location.probability >= _CLEAR
-        if lasts_ns < _SEPARATE_NS and (location.subject.type == "switch" or not clear):
+        if lasts_ns < _SEPARATE_NS and not (clear and self._is_told_apart(location, slots, counts, others)):
             return None
         if not clear and tail > _AMBIGUOUS * limit:
             return None
         return LossySubject(location, course.start_ns(first))
+
+    def _is_told_apart(self, location: Location, slots: Ints, counts: LossCounts, others: Floats) -> bool:
+        """Whether it is shown already that not one of a switch's cables loses: where packets are sprayed at once."""
+        switch = location.subject
+        return switch.type != "switch" or (
+            all_lose_alike(slots, counts, others)
+            and lose_beside_each_cable(self.cabling, switch.id, slots, counts, others, self.limit)
+        )
 
     def _shown_beside(self, location: Location, slots: Ints, counts: LossCounts, others: Floats, limit: float) -> bool:
         """Whether an element loses on paths over no cable that stands: of one that stands a direction, or a share of

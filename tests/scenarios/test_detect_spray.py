@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import sdfstream.twin
+from sdfstream.score.detect.run import run
+from sdfstream.settings import Settings
 from tests.trials.spray import play
+
+SCENARIOS = Path(sdfstream.twin.__file__).parent / "scenarios"
 
 
 @pytest.mark.parametrize("seed", [911, 912])
@@ -13,3 +20,13 @@ def test_one_uplink_of_sixteen_that_loses_little_is_laid_to_its_leaf_within_ten_
     assert found.as_leaf_s is not None
     assert found.as_leaf_s <= 10.0
     assert not found.others
+
+
+def test_a_dead_link_of_a_fabric_that_sprays_is_laid_to_its_leaf_within_three_seconds() -> None:
+    """All paths of the leaf lose alike from the first moment on: waiting tells nothing more."""
+    made = run(SCENARIOS / "link-spray.yaml", 222, Settings())
+    (fault,) = made.faults
+    assert fault.delay_s is not None
+    assert fault.delay_s <= 3.0
+    assert fault.findings == 1
+    assert made.false_alarms == []

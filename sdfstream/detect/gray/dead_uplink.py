@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from sdfstream.detect.runs import LONG_RUN
 from sdfstream.records.fabric import Topology
 from sdfstream.records.finding import Subject
 
@@ -22,7 +23,7 @@ _PRECISE: Final = 0.15
 """Of the share: its error is at most so much."""
 
 
-def uplinks_of_one_dead(topology: Topology, subject: Subject, lost: int, probes: int) -> int:
+def uplinks_of_one_dead(topology: Topology, subject: Subject, events: int, probes: int) -> int:
     """The number of a leaf's uplinks where it lost what one of them is given, one way or both ways; 0: it did not.
 
     Parameters
@@ -30,18 +31,31 @@ def uplinks_of_one_dead(topology: Topology, subject: Subject, lost: int, probes:
     topology : Topology
     subject : Subject
         What loses.
-    lost, probes : int
-        Round trips that failed over it, of so many.
+    events, probes : int
+        Loss events over it, of so many probes that were answered or count as an event (`runs`).
     """
     if subject.type != "switch" or subject.id not in topology.leaves or not probes:
         return 0
     uplinks = len(topology.graph.get(subject.id, ()))
     if not _UPLINKS[0] <= uplinks <= _UPLINKS[1]:
         return 0
-    share = lost / probes
+    share = events / probes
     error = _SIGMAS * math.sqrt(share * (1.0 - share) / probes)
     once = 1.0 / uplinks
-    for expected in (once, 1.0 - (1.0 - once) ** 2):
+    for lost in (once, 1.0 - (1.0 - once) ** 2):
+        expected = event_share(lost)
         if abs(share - expected) <= error + _AS_MUCH * expected and error <= _PRECISE * expected:
             return uplinks
     return 0
+
+
+def event_share(lost: float) -> float:
+    """Loss events for each probe that counts, where a share `lost` of round trips fails, each by itself.
+
+    Several in a row are one event, and from `LONG_RUN` on none.
+
+    >>> round(event_share(0.01), 4), round(event_share(0.4375), 3)
+    (0.0099, 0.286)
+    """
+    events = lost * (1.0 - lost ** (LONG_RUN - 1))
+    return events / (1.0 + events)

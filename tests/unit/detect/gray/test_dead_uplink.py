@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from sdfstream.detect.gray.dead_uplink import uplinks_of_one_dead
+from sdfstream.detect.gray.dead_uplink import event_share, uplinks_of_one_dead
+from sdfstream.detect.runs import LONG_RUN
 from sdfstream.records.fabric import Topology
 from sdfstream.records.finding import Subject
 
@@ -22,13 +24,27 @@ def leaf_spine(spines: int) -> Topology:
 LEAF = Subject("switch", "l0")
 
 
+def counted(share: float, sent: int = 80_000) -> tuple[int, int]:
+    """Loss events and probes as `LossRuns` counts them, of round trips each of which fails with this probability."""
+    lost = np.random.default_rng(1).uniform(size=sent) < share
+    ends = np.flatnonzero(np.diff(np.r_[False, lost, False].astype(int)))
+    events = int(np.count_nonzero(ends[1::2] - ends[::2] < LONG_RUN))
+    return events, int(np.count_nonzero(~lost)) + events
+
+
 @pytest.mark.parametrize("spines", [3, 4, 8])
 def test_what_one_uplink_is_given_is_lost_one_way_or_both_ways(spines: int) -> None:
-    fabric, probes = leaf_spine(spines), 40_000
+    fabric = leaf_spine(spines)
     for share in (1 / spines, 1 - (1 - 1 / spines) ** 2):
-        assert uplinks_of_one_dead(fabric, LEAF, round(share * probes), probes) == spines
-    for share in (0.5 / spines, 0.02, 0.6):
-        assert not uplinks_of_one_dead(fabric, LEAF, round(share * probes), probes)
+        assert uplinks_of_one_dead(fabric, LEAF, *counted(share)) == spines
+    for share in (0.5 / spines, 0.02):
+        assert not uplinks_of_one_dead(fabric, LEAF, *counted(share))
+
+
+@pytest.mark.parametrize("share", [0.02, 0.25, 0.4375, 0.6])
+def test_events_are_fewer_than_losses(share: float) -> None:
+    events, probes = counted(share)
+    assert events / probes == pytest.approx(event_share(share), rel=0.03)
 
 
 def test_few_probes_two_uplinks_or_many_and_other_places_say_nothing() -> None:

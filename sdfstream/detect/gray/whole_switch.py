@@ -1,0 +1,67 @@
+"""A switch whose paths all lose alike, whichever of its cables each of them takes: no one cable explains that.
+
+Where routes hold, a lossy cable of a switch costs some of its paths much and others nothing, so that a switch is named
+only once paths over its other cables have had the time to show it. Where packets are sprayed all paths lose the same
+share from the first moment on, and that time tells nothing more.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.gray.known import LossCounts
+from sdfstream.numeric.binomial import log_tail_bound
+from sdfstream.records.units import Float64s, Int64s
+
+_SURELY: Final = 0.5
+"""Of a route: it crosses a cable with more than this probability."""
+_SEPARABLE: Final = 4.0
+"""If half of the paths lost twice as much and half nothing, losses would vary by so many sigmas more than chance."""
+_ALIKE: Final = 1.0
+"""By so many sigmas more than chance they may vary."""
+
+
+def all_lose_alike(slots: Int64s, counts: LossCounts, others: Float64s) -> bool:
+    """Whether these sessions lose the same share, as far as that can be told, and it can be told.
+
+    Parameters
+    ----------
+    slots : (n,) int64
+        Sessions with probes.
+    counts : LossCounts
+    others : (sessions,) float64
+        Share of probes that all else loses.
+    """
+    events, probes = counts.events[slots], counts.probes[slots]
+    share = (events.sum() - (probes * others[slots]).sum()) / max(1, probes.sum())
+    expected = probes * (max(float(share), 0.0) + others[slots])
+    if not slots.size or expected.mean() * np.sqrt(slots.size / 2) < _SEPARABLE:
+        return False
+    beyond = float(((events - expected) ** 2 / expected).sum() - slots.size) / float(np.sqrt(2 * slots.size))
+    return beyond <= _ALIKE
+
+
+def lose_beside_each_cable(
+    cabling: Cabling, switch: str, slots: Int64s, counts: LossCounts, others: Float64s, limit: float
+) -> bool:
+    """Whether what crosses a switch loses more than `limit` (log) allows beside each of its declared cables.
+
+    Beside a cable are those of these sessions that do not surely cross it, in either direction.
+    """
+    ends = sorted(cabling.topology.neighbours.get(switch, ()))
+    if not ends:
+        return False
+    element, sure = cabling.element[slots], cabling.weight[slots] > _SURELY
+    for end in ends:
+        both = cabling.numbers((f"{end}->{switch}", f"{switch}->{end}"))
+        rest = slots[~(np.isin(element, both) & sure).any(axis=(1, 2))]
+        lost, sent = int(counts.events[rest].sum()), int(counts.probes[rest].sum())
+        if not sent:
+            return False
+        normal = float(np.clip((counts.probes[rest] * others[rest]).sum() / sent, 1e-9, 0.999))
+        if float(log_tail_bound(lost, sent, normal)) > limit:
+            return False
+    return True
