@@ -223,13 +223,13 @@ class LossDetector:
         first = onset(course)
         lasts_ns = (course.events.size - first) * course.width_ns
         clear = location.probability >= _CLEAR
-        if lasts_ns < _SEPARATE_NS and not (clear and self._is_told_apart(location, slots, counts, others)):
+        if lasts_ns < _SEPARATE_NS and not (clear and self._is_set_apart(location, slots, counts, others)):
             return None
         if not clear and tail > _AMBIGUOUS * limit:
             return None
         return LossySubject(location, course.start_ns(first))
 
-    def _is_told_apart(self, location: Location, slots: Ints, counts: LossCounts, others: Floats) -> bool:
+    def _is_set_apart(self, location: Location, slots: Ints, counts: LossCounts, others: Floats) -> bool:
         """Whether it is shown already that not one of a switch's cables loses: where packets are sprayed at once."""
         switch = location.subject
         return switch.type != "switch" or (
