@@ -16,6 +16,7 @@ from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.gray.known import LossCounts
 from sdfstream.detect.gray.neighbours import Neighbours
 from sdfstream.detect.gray.pods import Pod
+from sdfstream.detect.gray.whole_switch import all_lose_alike, share_beyond
 from sdfstream.detect.inferred.hidden import hidden_elements
 from sdfstream.detect.localise import Location, at_element
 from sdfstream.detect.problem import Observations
@@ -30,9 +31,6 @@ _OTHERS: Final = 2
 _PERHAPS, _LIKELY = float(np.log(0.05)), float(np.log(0.01))
 _LESS: Final = 4.0
 """What loses so many times less than a NIC does not lose by what makes the NIC lose."""
-_SEPARABLE: Final = 4.0
-_ALIKE: Final = 1.0
-"""Sigmas."""
 
 
 def links_instead(
@@ -116,20 +114,14 @@ def lossy_link_behind(cabling: Cabling, nic: str, counts: LossCounts, others: Fl
 def _with_all_that_lose(cabling: Cabling, link: Location, counts: LossCounts, others: Float64s) -> Location:
     """An inferred `link` with every session that leaves its switch, where these surely lose alike.
 
-    They do where packets are sprayed: each path crosses each link of the switch now and then. If half of them lost
-    twice as much and half nothing, their losses would vary by `_SEPARABLE` sigmas more than chance.
+    They do where packets are sprayed: each path crosses each link of the switch now and then.
     """
     used = counts.used
     slots = used[leaving(cabling, link, used)]
-    events, probes = counts.events[slots], counts.probes[slots]
-    share = (events.sum() - (probes * others[slots]).sum()) / max(1, probes.sum())
-    expected = probes * (np.maximum(share, 0.0) + others[slots])
-    if not slots.size or expected.mean() * np.sqrt(slots.size / 2) < _SEPARABLE:
+    if not all_lose_alike(slots, counts, others):
         return link
-    beyond = float(((events - expected) ** 2 / expected).sum() - slots.size) / float(np.sqrt(2 * slots.size))
-    if beyond > _ALIKE:
-        return link
-    return replace(link, slots=slots, path_directions=["both"] * slots.size, share=float(share))
+    share = share_beyond(slots, counts, others)
+    return replace(link, slots=slots, path_directions=["both"] * slots.size, share=share)
 
 
 def grown(cabling: Cabling, link: Location, counts: LossCounts, others: Float64s) -> Location:

@@ -36,12 +36,17 @@ def all_lose_alike(slots: Int64s, counts: LossCounts, others: Float64s) -> bool:
         Share of probes that all else loses.
     """
     events, probes = counts.events[slots], counts.probes[slots]
-    share = (events.sum() - (probes * others[slots]).sum()) / max(1, probes.sum())
-    expected = probes * (max(float(share), 0.0) + others[slots])
+    expected = probes * (max(share_beyond(slots, counts, others), 0.0) + others[slots])
     if not slots.size or expected.mean() * np.sqrt(slots.size / 2) < _SEPARABLE:
         return False
     beyond = float(((events - expected) ** 2 / expected).sum() - slots.size) / float(np.sqrt(2 * slots.size))
     return beyond <= _ALIKE
+
+
+def share_beyond(slots: Int64s, counts: LossCounts, others: Float64s) -> float:
+    """Loss events of these sessions together for each probe, beyond what all else loses (`others`, as above)."""
+    events, probes = counts.events[slots], counts.probes[slots]
+    return float((events.sum() - (probes * others[slots]).sum()) / max(1, probes.sum()))
 
 
 def lose_beside_each_cable(
