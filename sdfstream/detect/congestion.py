@@ -57,9 +57,10 @@ _ALONE_WINDOWS = 15
 """And so many windows: of a path that is probed once a second, five show as little."""
 _SINGLE_NS = 30 * NS_PER_S
 """And one that a single path sees, of several that cross the place now, after so long: its own way became longer."""
-_SURGE_US = 150.0
-"""And one before a link or a NIC once nothing has shown for `SURGE_NS` any more that load has grown everywhere: what is
-normal follows load. A longer queue is none of a surge, and moves the clocks of whoever waits in it."""
+_SURGE_US = 250.0
+"""And one that no NIC sends, once nothing has shown for `SURGE_NS` any more that load has grown everywhere: what is
+normal follows load. A path waits at three ports of a surge at most, some 80 µs at each, where all is marked. A longer
+queue is none of a surge, and moves the clocks of whoever waits in it."""
 _TRIALS = 8.0
 """What a verdict on one path weighs, in trials: enough that a queue only one path sees can be located at all."""
 _BUSY = 0.5
@@ -299,15 +300,13 @@ class CongestionDetector:
         """Whether the queue is worth a warning; what was worth one stays so while it stands."""
         subject, known = location.subject, marked[np.isfinite(marked)]
         age_ns = now.reached_ns - since_ns
-        if subject.type == "path":
-            waits = int(self.delays.table["waits"][location.directed_paths()].max(initial=0))
-            return "warning" if age_ns >= _ALONE_NS and waits >= _ALONE_WINDOWS else "info"
         reported = subject.id in now.findings.reported("congestion")
         if not reported:
             self._serious.discard(subject)  # whether load has grown everywhere shows a moment after the first queue
-        if cause == "queueing" and subject not in self._serious and self._may_pass(location, excess_us, age_ns, now):
+        unexplained = cause == "queueing" or subject.type == "path"
+        if unexplained and subject not in self._serious and self._may_pass(location, excess_us, age_ns, now):
             return "info"
-        if subject.type == "link" or cause != "queueing":
+        if subject.type in ("link", "path") or cause != "queueing":
             self._serious.add(subject)
             return "warning"
         paused = subject.id in self.rates.paused(self.config.pause_rate_hz)
@@ -324,8 +323,13 @@ class CongestionDetector:
         if age_ns < (_SINGLE_NS if single else _ALONE_NS) and self._of_few(location, now):
             self._mild.add(subject)
             return True
-        port = subject.type in ("link", "nic") and not sent_by_nics(location.directions)
-        return port and excess_us < _SURGE_US and self._is_of_a_surge(location, now)
+        if subject.type == "path":
+            waits = int(self.delays.table["waits"][location.directed_paths()].max(initial=0))
+            if age_ns < _ALONE_NS or waits < _ALONE_WINDOWS:
+                return True
+        elif sent_by_nics(location.directions):
+            return False
+        return excess_us < _SURGE_US and self._is_of_a_surge(location, now)
 
     def _is_of_a_surge(self, location: Location, now: Instant) -> bool:
         """Whether load has grown everywhere, not at this link alone; what is longer then is normal soon."""

@@ -219,6 +219,27 @@ def test_so_is_one_before_a_nic_though_load_is_seen_to_have_grown_a_moment_after
     assert severity(mine, place, 100.0, 0.4) == "warning"
     grown[0] = True
     assert severity(mine, place, 100.2, 0.6) == "info", "nothing was told of it yet"
-    assert severity(mine, place, 100.2, 0.6, us=200.0) == "warning", "no surge makes so long a queue"
+    assert severity(mine, place, 100.2, 0.6, us=260.0) == "warning", "no surge makes so long a queue"
     sent = location(Subject("nic", nic), arriving, [out])[0]
     assert severity(mine, sent, 100.2, 0.6, us=400.0) == "warning"
+
+
+@pytest.mark.parametrize(
+    ("subject", "directions"),
+    [
+        (Subject("path", "h00/r0>h01/r0 fwd"), ["h00/r0>h01/r0 fwd"]),
+        (Subject("switch", "l0"), ["s0->l0", "l0->h00/r0"]),
+    ],
+)
+def test_nor_is_what_a_surge_makes_of_a_single_path_or_of_two_ports_of_a_switch(
+    fabric: Any, monkeypatch: pytest.MonkeyPatch, subject: Subject, directions: list[str]
+) -> None:
+    mine, grown = fresh(fabric[0]), [True]
+    monkeypatch.setitem(mine.delays.table._views, "waits", np.full_like(mine.delays.table["waits"], 99))
+    monkeypatch.setattr("sdfstream.detect.congestion.load_has_grown", lambda *_: grown[0])
+    place = location(subject, fabric[1][:1], directions)[0]
+    assert severity(mine, place, 100.0, 16.0) == "info"
+    assert severity(fresh(fabric[0]), place, 100.0, 16.0, us=260.0) == "warning"
+    grown[0] = False
+    assert severity(mine, place, 100.0 + 16.0, 32.0) == "warning", "what is normal has followed, and the queue stands"
+    assert severity(fresh(fabric[0]), place, 100.0, 16.0) == "warning"
