@@ -71,8 +71,8 @@ class PublishBuffer:
     ----------
     publisher : OutputPublisher
     counters : Counters
-        ``published`` and ``shed`` (topic; rows), ``publish-failed`` (what), ``refused`` (why; rows), and those of
-        `SpillTask`. Rows put in = published + shed + refused + unreadable on disk + still stored.
+        ``published`` and ``shed`` (topic; rows), ``thinned`` (what of ``shed`` a slow bus made go), ``publish-failed``
+        (what), ``refused`` (why; rows), and those of `SpillTask`. Rows put in = published + shed + refused + unreadable on disk + still stored.
     max_bytes : int
         In memory, besides at most one chunk per queue that is in flight or was loaded from disk.
     numbers : Numbering, optional
@@ -209,6 +209,7 @@ class PublishBuffer:
         self._thinned_at_ns = now_ns
         for item in thin_out(held):
             self._held_bytes -= item.size_bytes
+            self._counters.add("thinned", item.output.topic, rows_of(item.output.body))
             self._shed(item)
         self._counters.troubles.begin("bus", "it takes fewer rows than are made: the rest is left out, evenly")
 

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pytest
 
+from sdfstream.agent.pressure import Pressure
 from sdfstream.agent.publish_io import PublishBuffer
 from sdfstream.records.message import Event, Output
 from sdfstream.stats import Counters
@@ -76,6 +78,17 @@ async def test_the_oldest_bulk_is_shed_and_counted() -> None:
     await settle(buffer, 0.05)
     assert bus.taken == ["e", "3", "4", "5"]
     assert counters.get("shed", "sdf.raw.probe.v1") == 3000
+
+
+async def test_what_a_slow_bus_makes_go_is_told_from_what_goes_for_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pressure, "is_late", lambda *_: True)
+    bus, counters = Bus(), Counters("agent")
+    buffer = PublishBuffer(bus, counters)
+    buffer.put([rows("h") for _ in range(300)])  # 116 go at once
+    await settle(buffer, 0.05)
+    thinned = counters.get("thinned", "sdf.raw.probe.v1")
+    assert 0 < thinned == counters.get("shed", "sdf.raw.probe.v1") == 300_000 - counters.total("published")
+    assert len(bus.taken) * 1000 == counters.total("published")
 
 
 async def test_what_is_in_flight_when_the_agent_stops_is_published() -> None:
