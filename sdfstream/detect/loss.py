@@ -9,7 +9,8 @@ only of what standing elements leave unexplained.
 An element is named when its scattered losses, beyond normal loss and what other elements cost the same paths, have a
 probability below `loss_false_alarm` (Chernoff bound), and no other element fits them as well; where several do, when
 the evidence has become `_AMBIGUOUS` times as strong. A row says only that a round trip failed, so the direction comes
-from which other paths cross each direction; where those do not show it, both stay suspects.
+from which other paths cross each direction; where those do not show it, both stay suspects. What is lost under packet
+spraying, by all paths alike, is named without waiting for windows to fill (`gray.going_on`).
 
 What a standing queue drops is told with the queue (`root.queues`); once it has gone, losses are counted afresh.
 """
