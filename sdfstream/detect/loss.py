@@ -9,7 +9,8 @@ only of what standing elements leave unexplained.
 An element is named when its scattered losses, beyond normal loss and what other elements cost the same paths, have a
 probability below `loss_false_alarm` (Chernoff bound), and no other element fits them as well; where several do, when
 the evidence has become `_AMBIGUOUS` times as strong. A row says only that a round trip failed, so the direction comes
-from which other paths cross each direction; where those do not show it, both stay suspects.
+from which other paths cross each direction; where those do not show it, both stay suspects. What is lost under packet
+spraying, by all paths alike, is named without waiting for windows to fill (`gray.going_on`).
 
 What a standing queue drops is told with the queue (`root.queues`); once it has gone, losses are counted afresh.
 """
@@ -28,10 +29,11 @@ from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, revived, sympto
 from sdfstream.detect.gray.behind import grown, leaving, links_instead, paths_instead
 from sdfstream.detect.gray.dead_uplink import uplinks_of_one_dead
 from sdfstream.detect.gray.directed import directed
+from sdfstream.detect.gray.going_on import lost_evenly
 from sdfstream.detect.gray.known import KnownLosses, Look, LossCounts, onset, scattered, unreported_ns
 from sdfstream.detect.gray.lossy import ALIKE, UNLIKE, LossySubject, clearest, exposure, unlikeness
 from sdfstream.detect.gray.unexplained import is_unexplained, normal_share
-from sdfstream.detect.gray.whole_switch import all_lose_alike, lose_beside_each_cable
+from sdfstream.detect.gray.whole_switch import CLEAR, is_set_apart, is_sprayed
 from sdfstream.detect.inferred.hidden import evidence_of
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.liveness import SessionLiveness
@@ -50,11 +52,10 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 _LONG = Look(1, BINS)
-_MIDDLE = Look(0, BINS)
+_SHORT, _MIDDLE = Look(0, 8), Look(0, BINS)
 _SLOW = (Look(1, 8), _LONG)
-_LOOKS = (Look(0, 8), _MIDDLE, *_SLOW)
+_LOOKS = (_SHORT, _MIDDLE, *_SLOW)
 _LEAST_EVENTS = 4
-_CLEAR = 0.9
 _AMBIGUOUS = 2.5
 _SEPARATE_NS = 4 * NS_PER_S
 """How long loss lasts before a switch, or what is not clear, is named: paths over other cables tell them apart. Unless
@@ -200,6 +201,8 @@ class LossDetector:
                 return None
         elif self.standing and not self._shown_beside(location, slots, counts, others, limit):
             return None
+        if look is _SHORT and (found := self._lost_evenly(location, a, slots, counts, seen, others)) is not None:
+            return found
         shown = slots[clearest(counts.events[slots], counts.probes[slots], others[slots])]
         course = seen.over(shown, look.ring, seen.bins(look))
         events, probes = scattered(course), counts.probes[shown]
@@ -222,20 +225,23 @@ class LossDetector:
                 return None  # not yet clear whether the element or something behind it loses
         first = onset(course)
         lasts_ns = (course.events.size - first) * course.width_ns
-        clear = location.probability >= _CLEAR
-        if lasts_ns < _SEPARATE_NS and not (clear and self._is_set_apart(location, slots, counts, others)):
+        clear, early = location.probability >= CLEAR, lasts_ns < _SEPARATE_NS
+        if early and not (clear and is_set_apart(self.cabling, location, slots, counts, others, self.limit)):
             return None
         if not clear and tail > _AMBIGUOUS * limit:
             return None
         return LossySubject(location, course.start_ns(first))
 
-    def _is_set_apart(self, location: Location, slots: Ints, counts: LossCounts, others: Floats) -> bool:
-        """Whether it is shown already that not one of a switch's cables loses: where packets are sprayed at once."""
-        switch = location.subject
-        return switch.type != "switch" or (
-            all_lose_alike(slots, counts, others)
-            and lose_beside_each_cable(self.cabling, switch.id, slots, counts, others, self.limit)
-        )
+    def _lost_evenly(
+        self, location: Location, a: Floats, slots: Ints, counts: LossCounts, seen: KnownLosses, others: Floats
+    ) -> LossySubject | None:
+        """What loses where packets are sprayed, if it has gone on for as long as silence takes."""
+        if not is_sprayed(self.cabling, location, slots, counts, others, a, self.limit):
+            return None
+        each_ns = self.liveness.table["interval_ns"][slots]
+        found = lost_evenly(self.runs, slots, each_ns, self.config.liveness_ns)
+        since_ns = seen.began_ns(slots, seen.bins(_SHORT))
+        return LossySubject.lost_evenly(location, since_ns, slots, counts, a, found) if found[0] else None
 
     def _shown_beside(self, location: Location, slots: Ints, counts: LossCounts, others: Floats, limit: float) -> bool:
         """Whether an element loses on paths over no cable that stands: of one that stands a direction, or a share of
@@ -276,7 +282,7 @@ class LossDetector:
             if now.late[standing.slots].mean() > 0.5:  # its agents are late: it stands as it was last seen
                 standing.resumed_ns = now.now_ns
                 continue
-            counts = seen.newest(*standing.window(seen.rings))
+            counts = standing.counts(seen)
             used = counts.used
             matrix = np.array([exposures[s][used] for s in self.standing])
             share, _ = fit_shares(counts.events[used].astype(float), counts.probes[used].astype(float), matrix, normal)
@@ -346,7 +352,7 @@ class LossDetector:
     def _detection(self, lossy: LossySubject, a: Floats, seen: KnownLosses) -> Detection:
         location = lossy.location
         if not lossy.events:
-            counts = seen.newest(*lossy.window(seen.rings))
+            counts = lossy.counts(seen)
             lossy.measure(counts, counts.used, a[counts.used], -1.0, np.zeros(counts.used.size))
         share, low, high = lossy.shares()
         normal = self.normal
@@ -371,7 +377,7 @@ class LossDetector:
             evidence,
             suspects=tuple(location.suspects),
             symptoms=tuple(symptom("loss", Subject("path", p), lossy.since_ns) for p in paths),
-            confirm_ns=300 * NS_PER_MS,
+            confirm_ns=0 if lossy.evenly and location.subject.type == "switch" else 300 * NS_PER_MS,
             hold_ns=2 * NS_PER_S,
             detail=detail + (f", as if one of its {uplinks} uplinks passed nothing" if uplinks else ""),
             directions=tuple(location.directions),

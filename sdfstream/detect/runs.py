@@ -40,6 +40,8 @@ GAP_RUN, _GAP_NS = 3, 250 * NS_PER_MS
 _SEVERAL = 3
 """So many paths must have met a gap of which none lost `LONG_RUN` probes."""
 BINS = 32
+REMEMBERED = 64
+"""Of so many probes up to the last that was answered it is known which were."""
 _RESTART = 4096
 """A sequence number this far back is a sender that started afresh."""
 
@@ -136,6 +138,15 @@ class LossRuns:
         back = t["top"][slots] - seq
         near = (back >= 0) & (back < 64)
         np.bitwise_or.at(t["answered"], slots[near], np.uint64(1) << back[near].astype(np.uint64))
+
+    def answered_back(self, slots: Ints, back: Ints) -> Bools:
+        """(slots, back) whether the probe so many before a session's last answered one was answered, as far as known.
+
+        `back` lies below `REMEMBERED`.
+        """
+        bits = self.table["answered"][slots][:, None] >> back.astype(np.uint64)
+        result: Bools = (bits & np.uint64(1)).astype(np.bool_)
+        return result
 
     def _none_answered(self, slots: Ints, after: Ints, before: Ints) -> Bools:
         """Where no probe between two sequence numbers is known to be answered; those of long ago count as answered."""

@@ -57,6 +57,11 @@ def test_a_dead_host_is_told_within_a_second_and_urgent_once_its_agent_counts_as
         pytest.param([Fault((), AT_S, AT_S + 2.0, host=h) for h in (HOST, "h05")], "", id="two at once"),
         pytest.param([Fault((), AT_S, AT_S + 2.0, agent=HOST)], "", id="its NICs answer"),
         pytest.param(
+            [Fault((), AT_S, AT_S + 2.0, agent=HOST), Fault((), AT_S + 0.5, AT_S + 2.0, host=HOST)],
+            "",
+            id="its NICs answered for half a second more",
+        ),
+        pytest.param(
             [Fault((), 3.0, 5.0, late=HOST, late_s=1.0), Fault((), AT_S, AT_S + 2.0, host=HOST)], "", id="late before"
         ),
     ],

@@ -78,6 +78,7 @@ class KnownLosses:
         self._unknown = np.maximum(unknown, 0)
         """(sessions,) answered probes so young that losses of their time are not known."""
         self._open = int(open_bins[self._unknown > 0].max(initial=0))
+        self._open_bins = open_bins
 
     def bins(self, look: Look) -> int:
         """Bins of a look, those included of which losses are not known yet."""
@@ -91,6 +92,26 @@ class KnownLosses:
         """Sums per session over the newest bins of a ring."""
         events, probes = (np.where(self.left_out, 0, self.rings[ring].recent(f, bins)) for f in ("events", "probes"))
         return LossCounts(events, np.maximum(np.where(self.left_out, 0, probes - self._unknown), events))
+
+    def closed(self, bins: int) -> LossCounts:
+        """Sums per session over the newest bins of the fine ring but for those of which not all losses are known.
+
+        Where that leaves nothing: over all of them, as `newest`.
+        """
+        fine = self.rings[0]
+        events, probes = (
+            np.where(self.left_out, 0, fine.recent(f, bins) - fine.newest_of(f, np.minimum(self._open_bins, bins)))
+            for f in ("events", "probes")
+        )
+        return LossCounts(events, np.maximum(probes, events)) if probes.any() else self.newest(0, bins)
+
+    def began_ns(self, slots: Ints, bins: int) -> int:
+        """When these sessions together began to lose, bus time, to a bin of the fine ring: by all that is known."""
+        fine = self.rings[0]
+        events, probes = (fine.ordered(field, slots)[BINS - bins :] for field in ("events", "probes"))
+        end = int(np.flatnonzero(events).max(initial=0)) + 1
+        course = Course(events[:end], probes[:end], fine.now_bin - bins + 1, fine.width_ns)
+        return course.start_ns(onset(course))
 
     def over(self, slots: Ints, ring: int, bins: int = BINS) -> Course:
         """These sessions together; without the newest bins of which nothing is known yet."""

@@ -70,6 +70,18 @@ class LossySubject:
     """These paths' sessions: of all that surely cross it those that show it best (`clearest`)."""
     harmed: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     """Of all that surely cross it, those that lost something."""
+    evenly: bool = False
+    """It was found by what all its paths lost one probe after the other (`going_on`)."""
+
+    @classmethod
+    def lost_evenly(
+        cls, location: Location, since_ns: int, slots: Ints, counts: LossCounts, a: Floats, found: tuple[int, int]
+    ) -> LossySubject:
+        """What these sessions lost together, `found` events of so many probes; `a`: `exposure`."""
+        events, probes = found
+        share = events / probes / max(1.0, float(a[slots].mean()))
+        harmed = slots[counts.events[slots] > 0]
+        return cls(location, since_ns, 0, 0, events, probes, share, slots=slots, harmed=harmed, evenly=True)
 
     def window(self, rings: tuple[RingBins, ...]) -> tuple[int, int]:
         """(ring, newest bins of it) that look back to the beginning."""
@@ -78,6 +90,11 @@ class LossySubject:
             if bins <= BINS:
                 return which, max(1, bins)
         return len(rings) - 1, BINS
+
+    def counts(self, seen: KnownLosses) -> LossCounts:
+        """What is known since the beginning; of what was found at once, without the time that is known in part."""
+        ring, bins = self.window(seen.rings)
+        return seen.closed(bins) if self.evenly and ring == 0 else seen.newest(ring, bins)
 
     def bins_of(self, ring: RingBins) -> int:
         """How many of a ring's newest bins look back to the beginning."""

@@ -13,13 +13,19 @@ import numpy as np
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.gray.known import LossCounts
+from sdfstream.detect.localise import Location
 from sdfstream.numeric.binomial import log_tail_bound
 from sdfstream.records.units import Float64s, Int64s
 
+CLEAR: Final = 0.9
+"""A subject that is right with this probability, given that one of its suspects is, is named."""
 _SURELY: Final = 0.5
 """Of a route: it crosses a cable with more than this probability."""
 _SEPARABLE: Final = 4.0
 """If half of the paths lost twice as much and half nothing, losses would vary by so many sigmas more than chance."""
+_LESS: Final = 0.25
+"""Of what is lost over a switch, for each probe: what does not cross it loses so much at most, or something wider may
+be the cause."""
 _ALIKE: Final = 1.0
 """By so many sigmas more than chance they may vary."""
 
@@ -47,6 +53,42 @@ def share_beyond(slots: Int64s, counts: LossCounts, others: Float64s) -> float:
     """Loss events of these sessions together for each probe, beyond what all else loses (`others`, as above)."""
     events, probes = counts.events[slots], counts.probes[slots]
     return float((events.sum() - (probes * others[slots]).sum()) / max(1, probes.sum()))
+
+
+def is_sprayed(
+    cabling: Cabling,
+    location: Location,
+    slots: Int64s,
+    counts: LossCounts,
+    others: Float64s,
+    exposure: Float64s,
+    limit: float,
+) -> bool:
+    """Whether a switch, or an inferred link, is clearly what loses, and as where packets are sprayed: all that cross it
+    lose alike, and what does not loses much less.
+
+    `exposure`, (sessions,): how often a round trip crosses it; the others as of `is_set_apart`.
+    """
+    named = location.subject.type == "switch" or bool(location.beside)
+    if not named or location.probability < CLEAR or not all_lose_alike(slots, counts, others):
+        return False
+    there, beside = (share_beyond(np.flatnonzero(x), counts, np.zeros(x.size)) for x in (exposure > 0, exposure == 0))
+    return beside <= _LESS * there and is_set_apart(cabling, location, slots, counts, others, limit)
+
+
+def is_set_apart(
+    cabling: Cabling, location: Location, slots: Int64s, counts: LossCounts, others: Float64s, limit: float
+) -> bool:
+    """Whether it is shown already that not one of a switch's cables loses: where packets are sprayed at once.
+
+    Of anything but a switch there is nothing to show. `slots` are the sessions that cross it, `others` as above,
+    `limit` as of `lose_beside_each_cable`.
+    """
+    switch = location.subject
+    return switch.type != "switch" or (
+        all_lose_alike(slots, counts, others)
+        and lose_beside_each_cable(cabling, switch.id, slots, counts, others, limit)
+    )
 
 
 def lose_beside_each_cable(

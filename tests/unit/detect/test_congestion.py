@@ -169,6 +169,17 @@ def severity(detector: Any, place: Any, at_s: float, age_s: float, us: float = 6
     return told
 
 
+@pytest.mark.parametrize(("windows", "told"), [(5, "info"), (15, "warning")])
+def test_a_path_that_waits_alone_is_worth_a_warning_by_windows_as_well_as_by_time(
+    fabric: Any, monkeypatch: pytest.MonkeyPatch, windows: int, told: str
+) -> None:
+    """Of a path that is probed once a second, five seconds show as little as five windows."""
+    mine, now = fresh(fabric[0]), at(100 * NS_PER_S)
+    monkeypatch.setitem(mine.delays.table._views, "waits", np.full(mine.delays.table.rows, windows))
+    place = location(PATH, fabric[1][:1], [PATH.id])[0]
+    assert mine._severity(place, "queueing", 60.0, np.zeros(0), now.reached_ns - 6 * NS_PER_S, now) == told
+
+
 def test_a_queue_at_a_link_that_few_paths_see_is_no_worse_when_one_of_them_is_left(
     fabric: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

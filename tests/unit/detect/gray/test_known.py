@@ -86,3 +86,20 @@ def test_of_an_agent_that_reports_nothing_probes_before_its_last_report_are_not_
     heard = KnownLosses(runs, interval, nobody).of(Look(0, 32)).probes[0]
     unheard = KnownLosses(runs, interval, nobody, np.array([800 * MS])).of(Look(0, 32)).probes[0]
     assert heard - unheard == 6
+
+
+def test_what_is_known_in_part_counts_in_neither_losses_nor_answers_where_it_is_asked_for() -> None:
+    """The newest bins hold few of their losses, so that answers without them, and losses without answers, mislead."""
+    sessions = Sessions(10)
+    slot = sessions.of_names([("a/0", "b/0", "udp", 50000, 0)], T0)
+    runs = LossRuns(sessions)
+    runs.ensure()
+    rows = [(T0 + i * 20 * MS + (i % 4 == 1) * 100 * MS, i, i % 4 != 1) for i in range(150)]
+    for at_ns, seq, ok in sorted(row for row in rows if row[0] <= T0 + 3 * S):
+        runs.take_rows(slot, np.array([seq]), np.array([ok]), np.array([at_ns]), np.array([0 if ok else 100 * MS]))
+    known = KnownLosses(runs, np.array([20 * MS]), np.zeros(1, bool))
+    closed, newest = known.closed(6), known.newest(0, 6)
+    assert closed.events[0] / closed.probes[0] == pytest.approx(0.25, abs=0.03)
+    assert newest.events[0] / newest.probes[0] > 0.33
+    assert known.closed(1).probes[0] == known.newest(0, 1).probes[0], "nothing else is known"
+    assert T0 <= known.began_ns(slot, 20) < T0 + 400 * MS

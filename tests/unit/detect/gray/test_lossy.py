@@ -185,3 +185,20 @@ def test_a_nic_that_stands_is_dropped_only_once_its_paths_are_surely_unlike(unli
     standing.location = replace(standing.location, subject=Subject("nic", "h0/r0"))
     standing.events, standing.probes, standing.others, standing.unlike = 16, 1489, 7e-4, unlike
     assert standing.shows(T0 + 20 * S, -10.4) is stands
+
+
+def test_what_was_found_at_once_is_measured_by_the_time_that_is_known_in_full() -> None:
+    """Its window is short: the losses that are known of the newest probes would count, and their answers would not."""
+    standing, seen = play([0.0] * 3 + [0.3], 1)
+    standing.since_ns = T0 + 3 * S
+    _, bins = standing.window(seen.rings)
+    assert (standing.counts(seen).events == seen.newest(0, bins).events).all()
+    standing.evenly = True
+    assert standing.counts(seen).events.sum() == seen.closed(bins).events.sum() < seen.newest(0, bins).events.sum()
+
+
+def test_a_path_that_crosses_a_switch_twice_loses_twice_its_share() -> None:
+    counts = LossCounts(np.array([4, 0, 5]), np.array([20, 20, 20]))
+    where = lossy().location
+    found = LossySubject.lost_evenly(where, T0, np.array([0, 1]), counts, np.array([2.0, 2.0, 0.0]), (30, 100))
+    assert (found.share, found.events, found.probes, found.harmed.tolist()) == (0.15, 30, 100, [0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.gray.known import LossCounts
-from sdfstream.detect.gray.whole_switch import all_lose_alike, lose_beside_each_cable
+from sdfstream.detect.gray.whole_switch import all_lose_alike, is_sprayed, lose_beside_each_cable
+from sdfstream.detect.localise import Location
 from sdfstream.detect.stage import DetectStage
+from sdfstream.records.finding import Subject
 from tests.fixtures.drive import run
 from tests.fixtures.leafspine import Fabric, Shape
 
@@ -74,3 +77,18 @@ def test_of_a_switch_without_declared_cables_nothing_is_shown(cabling: Any) -> N
     slots, others = whole(cabling)
     seen = counts(cabling, np.full(cabling.sessions.count, 0.25))
     assert not lose_beside_each_cable(cabling, "x9", slots, seen, others, LIMIT)
+
+
+@pytest.mark.parametrize(("beside", "sprayed"), [(0.0, True), (0.3, False)])
+def test_a_leaf_is_not_the_cause_where_paths_beside_it_lose_as_much(cabling: Any, beside: float, sprayed: bool) -> None:
+    slots, others = whole(cabling)
+    share = np.full(cabling.sessions.count, beside)
+    share[slots] = 0.3
+    crossing = np.isin(np.arange(share.size), slots).astype(float)
+    leaf = Location(Subject("switch", "l0"), ["l0"], True, 0.3, slots, [("l0", 1.0)], 1.0, ["both"] * slots.size)
+    seen = counts(cabling, share)
+    assert is_sprayed(cabling, leaf, slots, seen, others, crossing, LIMIT) is sprayed
+    unclear = replace(leaf, probability=0.8)
+    assert not is_sprayed(cabling, unclear, slots, seen, others, crossing, LIMIT)
+    cable = replace(leaf, subject=Subject("link", "l0--s0"))
+    assert not is_sprayed(cabling, cable, slots, seen, others, crossing, LIMIT)
