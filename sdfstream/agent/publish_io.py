@@ -72,7 +72,8 @@ class PublishBuffer:
     publisher : OutputPublisher
     counters : Counters
         ``published`` and ``shed`` (topic; rows), ``thinned`` (what of ``shed`` a slow bus made go), ``publish-failed``
-        (what), ``refused`` (why; rows), and those of `SpillTask`. Rows put in = published + shed + refused + unreadable on disk + still stored.
+        (what), ``refused`` (why; rows), and those of `SpillTask`.
+        Rows put in = published + shed + refused + unreadable on disk + still stored.
     max_bytes : int
         In memory, besides at most one chunk per queue that is in flight or was loaded from disk.
     numbers : Numbering, optional
