@@ -19,8 +19,10 @@ _PIECES: Final = 6
 """Of the time that is looked at; as many probes at least of each session."""
 _LEAST_LOST: Final = 2
 """In each piece."""
-_NO_LESS, _NO_MORE = 0.4, 2.0
-"""Of the mean share: so much in each piece. Where all is lost in some piece, it is an outage, or nothing is known."""
+_NO_LESS: Final = 0.4
+"""Of the mean share: so much is lost in each piece."""
+_NO_MORE: Final = 0.9
+"""Of all: where more is lost in some piece it is an outage, or nothing is known of what was sent so long ago."""
 
 
 def lost_evenly(runs: LossRuns, slots: Int64s, interval_ns: Int64s, lasts_ns: int) -> tuple[int, int]:
@@ -54,6 +56,6 @@ def lost_evenly(runs: LossRuns, slots: Int64s, interval_ns: Int64s, lasts_ns: in
     piece = np.minimum((back - 1) * _PIECES // probes[:, None], _PIECES - 1)[counted]
     lost, sent = np.bincount(piece, ~answered[counted], _PIECES), np.bincount(piece, minlength=_PIECES)
     expected = sent * (lost.sum() / sent.sum())
-    if (lost < np.maximum(_LEAST_LOST, _NO_LESS * expected)).any() or (lost > _NO_MORE * expected).any():
+    if (lost < np.maximum(_LEAST_LOST, _NO_LESS * expected)).any() or (lost > _NO_MORE * sent).any():
         return 0, 0
     return int(begins.sum()), int((answered & counted).sum() + begins.sum())

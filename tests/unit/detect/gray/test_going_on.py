@@ -15,13 +15,13 @@ PATHS, BEFORE = 60, 70
 LIMIT_NS = 600 * MS
 
 
-def runs_of(shares: list[float], seed: int = 0) -> tuple[LossRuns, np.ndarray]:
+def runs_of(shares: list[float], seed: int = 0, before: int = BEFORE) -> tuple[LossRuns, np.ndarray]:
     """Of many sessions the answers to probes before any was lost, and of as many as `shares` says of each after."""
     sessions, rng = Sessions(PATHS), np.random.default_rng(seed)
     slots = sessions.of_names([("a/0", "b/0", "udp", 50000 + i, 0) for i in range(PATHS)], T0)
     runs = LossRuns(sessions)
     runs.ensure()
-    for seq, share in enumerate([0.0] * BEFORE + shares):
+    for seq, share in enumerate([0.0] * before + shares, start=1000):
         some = slots[rng.random(PATHS) >= share]
         at_ns = np.full(some.size, T0 + seq * 100 * MS)
         runs.take_rows(
@@ -54,6 +54,11 @@ def test_what_all_paths_lose_of_their_last_probes_goes_on(seed: int) -> None:
 )
 def test_what_some_of_the_last_probes_were_spared_by_does_not(shares: list[float]) -> None:
     assert found(shares) == (0, 0)
+
+
+def test_of_sessions_that_are_new_nothing_is_known_before_their_first_answer() -> None:
+    runs, slots = runs_of([0.5] * 4, before=0)
+    assert lost_evenly(runs, slots, np.full(PATHS, 100 * MS), LIMIT_NS) == (0, 0)
 
 
 def test_slow_probes_are_asked_for_as_many_and_fast_ones_for_as_long() -> None:
