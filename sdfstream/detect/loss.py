@@ -27,11 +27,13 @@ from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, revived, symptom
 from sdfstream.detect.gray.behind import grown, leaving, links_instead, paths_instead
-from sdfstream.detect.gray.dead_uplink import uplinks_of_one_dead
+from sdfstream.detect.gray.dead_uplink import as_if_dead, uplinks_of_one_dead
 from sdfstream.detect.gray.directed import directed
 from sdfstream.detect.gray.going_on import lost_evenly
 from sdfstream.detect.gray.known import KnownLosses, Look, LossCounts, onset, scattered, unreported_ns
 from sdfstream.detect.gray.lossy import ALIKE, UNLIKE, LossySubject, clearest, exposure, unlikeness
+from sdfstream.detect.gray.one_spine import one_of_spines
+from sdfstream.detect.gray.spines import is_one_of_spines
 from sdfstream.detect.gray.unexplained import is_unexplained, normal_share
 from sdfstream.detect.gray.whole_switch import CLEAR, is_set_apart, is_sprayed
 from sdfstream.detect.inferred.hidden import evidence_of
@@ -147,6 +149,8 @@ class LossDetector:
         standing = np.array(list(exposures.values())).reshape(len(exposures), counts.probes.size)
         apart = normal + fit_shares(k, n, standing[:, used], normal)[0] @ standing
         new = links_instead(self.cabling, found, [x.location for x in self.standing.values()], counts, apart)
+        if (spine := one_of_spines(self.cabling, counts, apart, self.limit)) is not None:
+            new = {spine.subject: spine}
         pool = exposures | {s: exposure(self.cabling, x, self.runs.sessions.count) for s, x in new.items()}
         if not new:
             return
@@ -158,6 +162,8 @@ class LossDetector:
         losing = dict(zip(pool, share.tolist(), strict=True))
         for subject, location in new.items():
             others = normal + sum(losing[s] * a for s, a in pool.items() if s != subject)
+            if any(is_one_of_spines(self.cabling.topology, s) for s in self.standing):
+                others = np.maximum(others, apart)
             lossy = self._evaluate(location, pool[subject], look, counts, seen, others * np.ones(counts.probes.size))
             if lossy is not None and lossy.location.subject not in self.standing:
                 self.standing[lossy.location.subject] = lossy
@@ -315,6 +321,8 @@ class LossDetector:
         """
         n, ring = self.runs.sessions.count, self.runs.windows[1]
         over = np.isin(self.cabling.element[:n], self._both_directions(lossy))
+        if is_one_of_spines(self.cabling.topology, lossy.location.subject):
+            over |= (exposure(self.cabling, lossy.location, n) > 0)[:, None, None]
         surely = (over & (self.cabling.weight[:n] > 0.5)).any(axis=(1, 2))
         lost, since = (ring.recent("events", x)[:n] for x in (BINS, min(BINS, max(1, lossy.bins_of(ring)))))
         perhaps = (over & (self.cabling.weight[:n] >= _PERHAPS)).any(axis=(1, 2))
@@ -379,7 +387,7 @@ class LossDetector:
             symptoms=tuple(symptom("loss", Subject("path", p), lossy.since_ns) for p in paths),
             confirm_ns=0 if lossy.evenly and location.subject.type == "switch" else 300 * NS_PER_MS,
             hold_ns=2 * NS_PER_S,
-            detail=detail + (f", as if one of its {uplinks} uplinks passed nothing" if uplinks else ""),
+            detail=detail + (as_if_dead(self.cabling.topology, location.subject, uplinks) if uplinks else ""),
             directions=tuple(location.directions),
             direction_known=location.direction_known,
             sessions=tuple(lossy.harmed[:MAX_SYMPTOMS].tolist()),
