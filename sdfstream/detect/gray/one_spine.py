@@ -60,9 +60,7 @@ def one_of_spines(cabling: Cabling, counts: LossCounts, others: Float64s, limit:
     return Location(Subject("switch", CORE), [CORE], True, share, between, suspects, _PROBABILITY, both)
 
 
-def _of_no_leaf(
-    slots: Int64s, ends: tuple[Int64s, Int64s], counts: LossCounts, others: Float64s, limit: float
-) -> bool:
+def _of_no_leaf(slots: Int64s, ends: tuple[Int64s, Int64s], counts: LossCounts, others: Float64s, limit: float) -> bool:
     """Whether these sessions lose as much at every leaf, and surely beside each."""
     events, probes = counts.events[slots].astype(float), counts.probes[slots].astype(float)
     normal = probes * others[slots]

@@ -1,6 +1,6 @@
-"""The spines of declared cabling together, where every leaf is cabled to each: what each path between leaves crosses one of.
+"""The spines of declared cabling together, where every leaf is cabled to each: a path between leaves crosses one.
 
-Which of them loses no path tells where packets are sprayed, so that they are named together, as the core.
+Where packets are sprayed no path tells which of them loses, so that they are named together, as the core.
 """
 
 from __future__ import annotations

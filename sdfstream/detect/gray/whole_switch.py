@@ -82,15 +82,14 @@ def is_set_apart(
 ) -> bool:
     """Whether it is shown already that not one of a switch's cables loses: where packets are sprayed at once.
 
-    Of anything but a switch there is nothing to show, and of one of the spines it is shown with it. `slots` are the sessions that cross it, `others` as above,
-    `limit` as of `lose_beside_each_cable`.
+    Of anything but a switch there is nothing to show, and of one of the spines it is shown with it (`one_spine`).
+    `slots` are the sessions that cross it, `others` as above, `limit` as of `lose_beside_each_cable`.
     """
     switch = location.subject
     if switch.type != "switch" or is_one_of_spines(cabling.topology, switch):
         return True
-    return (
-        all_lose_alike(slots, counts, others)
-        and lose_beside_each_cable(cabling, switch.id, slots, counts, others, limit)
+    return all_lose_alike(slots, counts, others) and lose_beside_each_cable(
+        cabling, switch.id, slots, counts, others, limit
     )
 
 
