@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sdfstream.detect.inferred.hidden import CORE
 from sdfstream.records.finding import IMBALANCE, Evidence, Severity, Subject
 from sdfstream.records.units import NS_PER_S
 
@@ -123,12 +124,19 @@ _CROWDED: Final = (
 )
 
 
+_SPINES: Final = (
+    "Read the error counters of all switches above the leaves; take one after the other out of routing until it ends."
+)
+
+
 def remedy(kind: str, subject: Subject, cause: str = "") -> str:
     """The sentence for this finding."""
     if kind == "ecn-marks" and cause == "ecn-mistuned":
         return _MISTUNED.format(id=subject.id)
     if cause == IMBALANCE:
         return _CROWDED.format(switch=subject.id if subject.type == "switch" else f"the switch before {subject.id}")
+    if kind == "loss" and subject.id == CORE:
+        return _SPINES
     if kind == "agent-stale" and subject.type == "process":
         return "Look at the bus and the network that all agents reach it by; nothing is watched until they are heard."
     return _REMEDIES.get(kind, "Look at the evidence of {id}.").format(id=subject.id)

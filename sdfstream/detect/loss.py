@@ -10,7 +10,8 @@ An element is named when its scattered losses, beyond normal loss and what other
 probability below `loss_false_alarm` (Chernoff bound), and no other element fits them as well; where several do, when
 the evidence has become `_AMBIGUOUS` times as strong. A row says only that a round trip failed, so the direction comes
 from which other paths cross each direction; where those do not show it, both stay suspects. What is lost under packet
-spraying, by all paths alike, is named without waiting for windows to fill (`gray.going_on`).
+spraying, by all paths alike, is named without waiting for windows to fill (`gray.going_on`), and as one of the spines
+where all paths between leaves are alike (`gray.one_spine`).
 
 What a standing queue drops is told with the queue (`root.queues`); once it has gone, losses are counted afresh.
 """
@@ -27,11 +28,14 @@ from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, revived, symptom
 from sdfstream.detect.gray.behind import grown, leaving, links_instead, paths_instead
-from sdfstream.detect.gray.dead_uplink import uplinks_of_one_dead
+from sdfstream.detect.gray.dead_uplink import as_if_dead, uplinks_of_one_dead
 from sdfstream.detect.gray.directed import directed
+from sdfstream.detect.gray.explained_away import explained_away
 from sdfstream.detect.gray.going_on import lost_evenly
 from sdfstream.detect.gray.known import KnownLosses, Look, LossCounts, onset, scattered, unreported_ns
 from sdfstream.detect.gray.lossy import ALIKE, UNLIKE, LossySubject, clearest, exposure, unlikeness
+from sdfstream.detect.gray.one_spine import one_of_spines
+from sdfstream.detect.gray.spines import is_one_of_spines
 from sdfstream.detect.gray.unexplained import is_unexplained, normal_share
 from sdfstream.detect.gray.whole_switch import CLEAR, is_set_apart, is_sprayed
 from sdfstream.detect.inferred.hidden import evidence_of
@@ -64,8 +68,6 @@ _MIDDLE_TICKS, _SLOW_TICKS, _REVIEW_TICKS = 4, 10, 20
 """The long window is searched this often for what is new, and for whether what stands is still the best answer."""
 _FEWER = float(np.log(100.0))
 """It is searched less often and moves on more slowly by so much: as many chances for false alarms as others have."""
-_EXPLAINED_AWAY, _OF_ITS_OWN = 4.0, 8.0
-"""Nats that a standing element adds beside newer ones, and that it added without them: then they take its place."""
 _SHOWS = 0.5
 """An element stands while its evidence is at least so strong, as a share of what it took to name it."""
 _LIKELY = float(np.log(0.01))
@@ -147,10 +149,13 @@ class LossDetector:
         standing = np.array(list(exposures.values())).reshape(len(exposures), counts.probes.size)
         apart = normal + fit_shares(k, n, standing[:, used], normal)[0] @ standing
         new = links_instead(self.cabling, found, [x.location for x in self.standing.values()], counts, apart)
+        if (spine := one_of_spines(self.cabling, counts, apart, self.limit)) is not None:
+            new = {spine.subject: spine}
         pool = exposures | {s: exposure(self.cabling, x, self.runs.sessions.count) for s, x in new.items()}
         if not new:
             return
-        former = {s: (self.standing[s], exposures[s]) for s in self._explained_away(pool, new, (k, n, used), normal)}
+        gone = explained_away(self.cabling, [*self.standing], pool, [*new], (k, n, used), normal)
+        former = {s: (self.standing[s], exposures[s]) for s in gone}
         for subject in former:
             del pool[subject], self.standing[subject], exposures[subject]
         matrix = np.array([a[used] for a in pool.values()])
@@ -158,6 +163,8 @@ class LossDetector:
         losing = dict(zip(pool, share.tolist(), strict=True))
         for subject, location in new.items():
             others = normal + sum(losing[s] * a for s, a in pool.items() if s != subject)
+            if any(is_one_of_spines(self.cabling.topology, s) for s in self.standing):
+                others = np.maximum(others, apart)
             lossy = self._evaluate(location, pool[subject], look, counts, seen, others * np.ones(counts.probes.size))
             if lossy is not None and lossy.location.subject not in self.standing:
                 self.standing[lossy.location.subject] = lossy
@@ -165,25 +172,6 @@ class LossDetector:
         if not any(s in self.standing for s in new):  # what would take its place is not clear yet
             for subject, (lossy, a) in former.items():
                 self.standing[subject], exposures[subject] = lossy, a
-
-    def _explained_away(
-        self, pool: dict[Subject, Floats], new: dict[Subject, Location], of: tuple[Floats, Floats, Ints], normal: float
-    ) -> list[Subject]:
-        """Standing elements to which the new ones leave nothing of what they explained."""
-        k, n, used = of
-        gone: list[Subject] = []
-
-        def reached(subjects: list[Subject]) -> float:
-            return fit_shares(k, n, np.array([pool[s][used] for s in subjects]).reshape(-1, used.size), normal)[1]
-
-        for subject in list(self.standing):
-            old = [s for s in self.standing if s not in gone]
-            everyone = [*old, *new]
-            alone = reached(old) - reached([s for s in old if s != subject])
-            beside = reached(everyone) - reached([s for s in everyone if s != subject])
-            if alone > _OF_ITS_OWN and beside < _EXPLAINED_AWAY:
-                gone.append(subject)
-        return gone
 
     def _evaluate(
         self, location: Location, a: Floats, look: Look, counts: LossCounts, seen: KnownLosses, others: Floats
@@ -315,6 +303,8 @@ class LossDetector:
         """
         n, ring = self.runs.sessions.count, self.runs.windows[1]
         over = np.isin(self.cabling.element[:n], self._both_directions(lossy))
+        if is_one_of_spines(self.cabling.topology, lossy.location.subject):
+            over |= (exposure(self.cabling, lossy.location, n) > 0)[:, None, None]
         surely = (over & (self.cabling.weight[:n] > 0.5)).any(axis=(1, 2))
         lost, since = (ring.recent("events", x)[:n] for x in (BINS, min(BINS, max(1, lossy.bins_of(ring)))))
         perhaps = (over & (self.cabling.weight[:n] >= _PERHAPS)).any(axis=(1, 2))
@@ -379,7 +369,7 @@ class LossDetector:
             symptoms=tuple(symptom("loss", Subject("path", p), lossy.since_ns) for p in paths),
             confirm_ns=0 if lossy.evenly and location.subject.type == "switch" else 300 * NS_PER_MS,
             hold_ns=2 * NS_PER_S,
-            detail=detail + (f", as if one of its {uplinks} uplinks passed nothing" if uplinks else ""),
+            detail=detail + (as_if_dead(self.cabling.topology, location.subject, uplinks) if uplinks else ""),
             directions=tuple(location.directions),
             direction_known=location.direction_known,
             sessions=tuple(lossy.harmed[:MAX_SYMPTOMS].tolist()),

@@ -1,4 +1,7 @@
-"""A lossy link of a fabric that sprays packets: no path tells which uplink of its leaf it is; its leaf is named."""
+"""A lossy link of a fabric that sprays packets: no path tells which uplink of its leaf it is; its leaf is named.
+
+Nor which spine one is that loses: all of them are its suspects.
+"""
 
 from __future__ import annotations
 
@@ -28,5 +31,15 @@ def test_a_dead_link_of_a_fabric_that_sprays_is_laid_to_its_leaf_within_a_second
     (fault,) = made.faults
     assert fault.delay_s is not None
     assert fault.delay_s <= 1.0
+    assert fault.findings == 1
+    assert made.false_alarms == []
+
+
+def test_a_dead_spine_is_laid_to_the_spines_together_within_a_second_and_to_no_leaf_or_link() -> None:
+    made = run(SCENARIOS / "spine-down-spray.yaml", 231, Settings())
+    (fault,) = made.faults
+    assert fault.delay_s is not None
+    assert fault.delay_s <= 1.0
+    assert fault.cause
     assert fault.findings == 1
     assert made.false_alarms == []

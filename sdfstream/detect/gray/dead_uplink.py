@@ -3,6 +3,7 @@
 Where each packet takes an uplink of its own, a dead one loses the n-th part of all in a direction, whatever the path:
 no path tells which it is, but the share tells that one passes nothing. Such a loss lasts where somebody believes the
 link to be alive, or routing would have left it out. What is gray by nature is hardly ever so much, and just that much.
+Of a dead spine the same holds for all leaves together (`one_spine`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from sdfstream.detect.gray.spines import is_one_of_spines, spines
 from sdfstream.detect.runs import LONG_RUN
 from sdfstream.records.fabric import Topology
 from sdfstream.records.finding import Subject
@@ -26,6 +28,8 @@ _PRECISE: Final = 0.15
 def uplinks_of_one_dead(topology: Topology, subject: Subject, events: int, probes: int) -> int:
     """The number of a leaf's uplinks where it lost what one of them is given, one way or both ways; 0: it did not.
 
+    Of one of the spines: their number, where so much is lost as one of them is given.
+
     Parameters
     ----------
     topology : Topology
@@ -34,9 +38,12 @@ def uplinks_of_one_dead(topology: Topology, subject: Subject, events: int, probe
     events, probes : int
         Loss events over it, of so many probes that were answered or count as an event (`runs`).
     """
-    if subject.type != "switch" or subject.id not in topology.leaves or not probes:
+    if not probes:
         return 0
-    uplinks = len(topology.graph.get(subject.id, ()))
+    if is_one_of_spines(topology, subject):
+        uplinks = len(spines(topology))
+    else:
+        uplinks = len(topology.graph.get(subject.id, ())) if subject.id in topology.leaves else 0
     if not _UPLINKS[0] <= uplinks <= _UPLINKS[1]:
         return 0
     share = events / probes
@@ -47,6 +54,12 @@ def uplinks_of_one_dead(topology: Topology, subject: Subject, events: int, probe
         if abs(share - expected) <= error + _AS_MUCH * expected and error <= _PRECISE * expected:
             return uplinks
     return 0
+
+
+def as_if_dead(topology: Topology, subject: Subject, uplinks: int) -> str:
+    """The end of a finding's detail, of what `uplinks_of_one_dead` found."""
+    which = f"the {uplinks} spines" if is_one_of_spines(topology, subject) else f"its {uplinks} uplinks"
+    return f", as if one of {which} passed nothing"
 
 
 def event_share(lost: float) -> float:

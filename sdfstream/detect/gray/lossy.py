@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.gray.known import Course, KnownLosses, LossCounts
+from sdfstream.detect.gray.spines import between_leaves, is_one_of_spines
 from sdfstream.detect.localise import Location
 from sdfstream.detect.recent import revived
 from sdfstream.detect.runs import BINS
@@ -214,6 +215,8 @@ def _ended(course: Course, share: float, base: float, events: int, probes: int) 
 
 def exposure(cabling: Cabling, location: Location, sessions: int) -> Floats:
     """(sessions,) how often a round trip crosses the blamed directions of a subject, as far as routes are known."""
+    if is_one_of_spines(cabling.topology, location.subject):
+        return between_leaves(cabling, sessions).astype(np.float64)
     result: Floats = np.zeros(sessions)
     if location.subject.type == "path":
         result[np.unique(location.slots)] = 1.0

@@ -13,6 +13,7 @@ import numpy as np
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.gray.known import LossCounts
+from sdfstream.detect.gray.spines import is_one_of_spines
 from sdfstream.detect.localise import Location
 from sdfstream.numeric.binomial import log_tail_bound
 from sdfstream.records.units import Float64s, Int64s
@@ -23,7 +24,7 @@ _SURELY: Final = 0.5
 """Of a route: it crosses a cable with more than this probability."""
 _SEPARABLE: Final = 4.0
 """If half of the paths lost twice as much and half nothing, losses would vary by so many sigmas more than chance."""
-_LESS: Final = 0.25
+LESS: Final = 0.25
 """Of what is lost over a switch, for each probe: what does not cross it loses so much at most, or something wider may
 be the cause."""
 _ALIKE: Final = 1.0
@@ -73,7 +74,7 @@ def is_sprayed(
     if not named or location.probability < CLEAR or not all_lose_alike(slots, counts, others):
         return False
     there, beside = (share_beyond(np.flatnonzero(x), counts, np.zeros(x.size)) for x in (exposure > 0, exposure == 0))
-    return beside <= _LESS * there and is_set_apart(cabling, location, slots, counts, others, limit)
+    return beside <= LESS * there and is_set_apart(cabling, location, slots, counts, others, limit)
 
 
 def is_set_apart(
@@ -81,13 +82,14 @@ def is_set_apart(
 ) -> bool:
     """Whether it is shown already that not one of a switch's cables loses: where packets are sprayed at once.
 
-    Of anything but a switch there is nothing to show. `slots` are the sessions that cross it, `others` as above,
-    `limit` as of `lose_beside_each_cable`.
+    Of anything but a switch there is nothing to show, and of one of the spines it is shown with it (`one_spine`).
+    `slots` are the sessions that cross it, `others` as above, `limit` as of `lose_beside_each_cable`.
     """
     switch = location.subject
-    return switch.type != "switch" or (
-        all_lose_alike(slots, counts, others)
-        and lose_beside_each_cable(cabling, switch.id, slots, counts, others, limit)
+    if switch.type != "switch" or is_one_of_spines(cabling.topology, switch):
+        return True
+    return all_lose_alike(slots, counts, others) and lose_beside_each_cable(
+        cabling, switch.id, slots, counts, others, limit
     )
 
 

@@ -20,3 +20,8 @@ def test_a_kind_has_its_words(kind: str) -> None:
 def test_a_port_that_marks_what_hardly_waited_is_not_searched_for_flows() -> None:
     said = remedy("ecn-marks", Subject("link", "l0--s1"), "ecn-mistuned")
     assert "l0--s1" in said and "flows" not in said
+
+
+def test_what_one_of_the_spines_loses_is_no_matter_of_one_links_optics() -> None:
+    said = remedy("loss", Subject("switch", "~core"))
+    assert "one after the other" in said and "optics" not in said

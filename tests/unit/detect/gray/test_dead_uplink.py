@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sdfstream.detect.gray.dead_uplink import event_share, uplinks_of_one_dead
+from sdfstream.detect.gray.dead_uplink import as_if_dead, event_share, uplinks_of_one_dead
 from sdfstream.detect.runs import LONG_RUN
 from sdfstream.records.fabric import Topology
 from sdfstream.records.finding import Subject
@@ -39,6 +39,15 @@ def test_what_one_uplink_is_given_is_lost_one_way_or_both_ways(spines: int) -> N
         assert uplinks_of_one_dead(fabric, LEAF, *counted(share)) == spines
     for share in (0.5 / spines, 0.02):
         assert not uplinks_of_one_dead(fabric, LEAF, *counted(share))
+
+
+def test_one_of_the_spines_is_dead_where_it_loses_what_one_is_given() -> None:
+    fabric, core = leaf_spine(4), Subject("switch", "~core")
+    assert uplinks_of_one_dead(fabric, core, *counted(7 / 16)) == 4
+    assert not uplinks_of_one_dead(fabric, core, *counted(0.05))
+    assert not uplinks_of_one_dead(Topology(), core, *counted(7 / 16)), "no spine is known"
+    assert as_if_dead(fabric, core, 4) == ", as if one of the 4 spines passed nothing"
+    assert as_if_dead(fabric, LEAF, 4) == ", as if one of its 4 uplinks passed nothing"
 
 
 @pytest.mark.parametrize("share", [0.02, 0.25, 0.4375, 0.6])
