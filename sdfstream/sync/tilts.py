@@ -16,6 +16,11 @@ The smaller shape of the two directions counts for both. Mean and variance are t
 (`breaks.watch_floors`), not above the base delay, which may still be far off. A shape near one is taken for one, so
 that an exponential law is as it is; less than one changes nothing, as a median that is too sharp already stops at the
 stamps' noise.
+
+**What is no queueing.** Of an idle path delays spread by their stamps' noise alone, and its first base delay is µs below
+the floor: a mean far above D, hardly any variance, and so a shape of thousands. A gentle tilt there left base delays
+below the floor for seconds, and bounds µs wide (law A, 16/s). So by how much the lowest delays lie above D, as they do
+until D has found the floor, counts as spread, not as queueing; and of the mean what noise makes of it is taken off.
 """
 
 from __future__ import annotations
@@ -37,6 +42,10 @@ _FIFTH: Final = float(np.log(_LOG_2 / -np.log(0.8)))
 """Log of how much nearer to the floor an exponential law has its fifth than its median."""
 _ALIKE: Final = 0.5
 """A log of the shape up to here is no evidence: what chance makes of an exponential law by a few hundred delays."""
+_LAG: Final = 2.0
+"""So many times the lowest excess is how far off a base delay may be; it moved since that excess was seen."""
+_LOWEST: Final = 3.3
+"""By so many standard deviations noise makes the lowest of a thousand delays too low."""
 _ENOUGH: Final = 3.0
 """Blocks of moments that tell a shape. Busy hops want it soon: with five seconds half of what it gains is lost, since
 the clocks' wander is learned meanwhile from a base delay that is pulled too far."""
@@ -61,19 +70,20 @@ def tilts(t: Table, i: Int64s, excess: Float64s, soft: Float64s, known: Float64s
     scale = np.clip(np.where(came, followed, scale), _LEAST_SCALE, 1e9)
     t["excess_scale_ns"][:, i] = scale
     tilt = np.minimum(1.0 / np.maximum(scale, np.sqrt(soft)), 1.0 / np.sqrt(known + soft))
-    return np.where(came, tilt * np.exp(-_FIFTH * (1.0 - 1.0 / shape(t, i))), 0.0)
+    return np.where(came, tilt * np.exp(-_FIFTH * (1.0 - 1.0 / shape(t, i, soft))), 0.0)
 
 
-def shape(t: Table, i: Int64s) -> Float64s:
+def shape(t: Table, i: Int64s, soft: Float64s) -> Float64s:
     """Shape of the gamma law by which both directions queue, where that is well above one; else one. (blocks,).
 
-    The smaller of the two: of few delays chance makes one direction's large.
+    `soft` (blocks,): variance of the bounds, ns². The smaller of the two: of few delays chance makes one direction's large.
     """
     mean = t["moment1_ns"].take(i, axis=1)
     variance = np.maximum(t["moment2_ns2"].take(i, axis=1) - mean * mean, _LEAST_SCALE)
     lowest = np.minimum(t["excess_min_ns"].take(i, axis=1), t["excess_min_before_ns"].take(i, axis=1))
-    above = mean + (t["centre_ns"][i] - t["base_delay_ns"][i]) - np.maximum(lowest, 0.0)
-    log_shape = np.log(np.maximum(above, _LEAST_SCALE) ** 2 / variance)
+    lag = np.maximum(lowest, 0.0)
+    above = mean + (t["centre_ns"][i] - t["base_delay_ns"][i]) - lag - _LOWEST * np.sqrt(soft)
+    log_shape = 2.0 * np.log(np.maximum(above, _LEAST_SCALE)) - np.log(variance + (_LAG * lag) ** 2)
     log_shape = np.where(moments_of(t["moment_blocks"][i]) < _ENOUGH, 0.0, np.maximum(log_shape, 0.0))
     log_shape = log_shape.min(axis=0)
     square = np.square(log_shape / _ALIKE)

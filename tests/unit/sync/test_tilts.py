@@ -10,6 +10,7 @@ from sdfstream.sync.sessions import session_table
 from sdfstream.sync.tilts import shape, tilts
 
 BASE_DELAY_NS = 10_000.0
+NOISE_NS2 = np.full(1, 9.0)
 
 
 def sessions(n: int, mean_ns: float, deviation_ns: float, lowest_ns: float = 0.0) -> Table:
@@ -30,12 +31,15 @@ def sessions(n: int, mean_ns: float, deviation_ns: float, lowest_ns: float = 0.0
         ("mostly idle", 100.0, 1_000.0, 0.0, 1.0),
         ("three busy hops", 32_400.0, 20_700.0, 700.0, 2.1),
         ("without any queue", 0.0, 0.0, 0.0, 1.0),
+        ("stamps' noise alone", 16.0, 5.0, 1.0, 1.0),
+        ("idle, and the base delay far too low, and lower since", 5_650.0, 70.0, 2_500.0, 1.0),
+        ("three busy hops, and the base delay not found yet", 34_400.0, 20_700.0, 3_300.0, 1.85),
         ("a standing queue", 40_000.0, 20_000.0, 20_300.0, 1.0),
         ("exponential, and the base delay far too low", 20_000.0, 10_000.0, 10_100.0, 1.0),
     ],
 )
 def test_shape_of_the_queueing(what: str, mean_ns: float, deviation_ns: float, lowest_ns: float, found: float) -> None:
-    got = shape(sessions(1, mean_ns, deviation_ns, lowest_ns), np.arange(1))
+    got = shape(sessions(1, mean_ns, deviation_ns, lowest_ns), np.arange(1), NOISE_NS2)
     print(f"{what}: {got[0]:.2f}")
     np.testing.assert_allclose(got, found, rtol=0.05)
 
@@ -43,13 +47,13 @@ def test_shape_of_the_queueing(what: str, mean_ns: float, deviation_ns: float, l
 def test_one_direction_alone_shows_no_shape() -> None:
     t = sessions(1, 32_400.0, 20_700.0)
     t["moment2_ns2"][1] *= 2.0
-    assert shape(t, np.arange(1))[0] < 1.1
+    assert shape(t, np.arange(1), NOISE_NS2)[0] < 1.1
 
 
 def test_moments_that_have_just_begun_tell_no_shape() -> None:
     t = sessions(3, 32_400.0, 20_700.0)
     t["moment_blocks"] = [9.0, 10.0, 65.0]
-    np.testing.assert_array_equal(shape(t, np.arange(3)) > 1.5, [False, True, False])
+    np.testing.assert_array_equal(shape(t, np.arange(3), np.full(3, 9.0)) > 1.5, [False, True, False])
 
 
 def test_a_tilt_is_the_gentler_the_rarer_packets_near_the_floor_are() -> None:
