@@ -17,10 +17,10 @@ The smaller shape of the two directions counts for both. Mean and variance are t
 that an exponential law is as it is; less than one changes nothing, as a median that is too sharp already stops at the
 stamps' noise.
 
-**What is no queueing.** Of an idle path delays spread by their stamps' noise alone, and its first base delay is µs below
-the floor: a mean far above D, hardly any variance, and so a shape of thousands. A gentle tilt there left base delays
-below the floor for seconds, and bounds µs wide (law A, 16/s). So by how much the lowest delays lie above D, as they do
-until D has found the floor, counts as spread, not as queueing; and of the mean what noise makes of it is taken off.
+**What is no queueing.** Of an idle path delays spread by their stamps' noise alone, and its first base delay is µs
+below the floor: a mean far above D, hardly any variance, and so a shape of thousands. Gentle tilts left such base
+delays below the floor for seconds, and bounds µs wide (law A, 16/s). So by how much the lowest delays lie above D, as
+they do until D has found the floor, counts as spread, and what noise makes of the mean is taken off it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def tilts(t: Table, i: Int64s, excess: Float64s, soft: Float64s, known: Float64s
 def shape(t: Table, i: Int64s, soft: Float64s) -> Float64s:
     """Shape of the gamma law by which both directions queue, where that is well above one; else one. (blocks,).
 
-    `soft` (blocks,): variance of the bounds, ns². The smaller of the two: of few delays chance makes one direction's large.
+    The smaller of the two: of few delays chance makes one direction's large. `soft` (blocks,): variance of the bounds,
+    ns².
     """
     mean = t["moment1_ns"].take(i, axis=1)
     variance = np.maximum(t["moment2_ns2"].take(i, axis=1) - mean * mean, _LEAST_SCALE)
