@@ -44,13 +44,14 @@ def test_a_pair_is_within_its_limits_and_its_bound(
 
 
 def test_over_three_busy_hops_the_base_delay_is_not_pulled_above_the_floor() -> None:
-    """Tilts that take such queueing for exponential: rms 307 ns in the median, bounds twice as wide."""
-    found = [run(BY_NAME["pair-L90-64"], seed) for seed in range(1, 7)]
+    """The three of six seeds in which taking such queueing for exponential did most harm: rms 376, 426 and 673 ns."""
+    found = [run(BY_NAME["pair-L90-64"], seed) for seed in (1, 5, 6)]
     reported = {k: [round(f[k], 3) for f in found] for k in ("rms", "p99", "covered", "bound")}
-    print(f"law L90 64/s seeds 1 to 6: {reported}")
-    assert np.median(reported["rms"]) <= 240.0
+    print(f"law L90 64/s seeds 1, 5, 6: {reported}")
+    assert np.median(reported["rms"]) <= 250.0
+    assert max(reported["rms"]) <= 600.0
     assert np.median(reported["bound"]) <= 1_400.0
-    assert np.mean(reported["covered"]) >= 0.999
+    assert min(reported["covered"]) >= 0.999
 
 
 def test_a_clock_a_millisecond_off_is_known_to_a_microsecond_in_seconds() -> None:
