@@ -76,13 +76,21 @@ def narrow(t: Table, c: SyncConfig) -> Bools:
     return result
 
 
+def moments_of(moment_blocks: Float64s) -> Float64s:
+    """Blocks since moments began afresh, of the `moment_blocks` that a session had so far.
+
+    They do so at the 1st, 2nd, 4th, … 64th block, so that the wild first ones are forgotten.
+    """
+    restart = np.floor(np.log2(np.clip(moment_blocks, 1.0, _LAST_RESTART)))
+    result: Float64s = moment_blocks - np.exp2(restart) + 1.0
+    return result
+
+
 def learn_moments(t: Table, b: Blocks, c: SyncConfig) -> None:
     """Update the moments of the delays about `centre_ns`, and whether the sessions are quiet."""
     i = b.session
     t["moment_blocks"][i] += 1.0
-    age = t["moment_blocks"][i]
-    # moments begin afresh at the 1st, 2nd, 4th, … 64th block, so that the wild first ones are forgotten
-    since = age - np.exp2(np.floor(np.log2(np.clip(age, 1.0, _LAST_RESTART)))) + 1.0
+    since = moments_of(t["moment_blocks"][i])
     gain = np.where(b.n > 0, np.maximum(1.0 / since, 1.0 / _MEMORY_BLOCKS), 0.0)
     count = np.maximum(b.n, 1.0)
     for power, name in enumerate(("moment1_ns", "moment2_ns2", "moment3_ns3")):

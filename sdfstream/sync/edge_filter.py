@@ -23,8 +23,8 @@ one goes on measuring.
 Between the bounds there is a *tilt*: a smallest delay of scale :math:`\nu` is as likely near its bound as
 :math:`e^{-\epsilon/\nu}`, which pulls s + D up by :math:`1/\nu` per block, and D − s likewise. For two directions
 alike the pull on s cancels, whatever the law; that on D makes the base delay rise to the bounds. :math:`\nu` is the
-median of the blocks' smallest excess over log 2: no law is assumed, and a path on which most blocks meet no queue at
-all has the sharpest bounds.
+median of the blocks' smallest excess over log 2 (`tilts`): no law is assumed, and a path on which most blocks meet no
+queue at all has the sharpest bounds.
 
 **Prior of a block.** The mesh's prediction, as long as that is better than the session's own line and the session
 agrees with it; else the session's own line (`prior`). Quiet sessions (`blocks`) are averaged instead (`learn_means`);
@@ -43,6 +43,7 @@ from sdfstream.records.units import Bools, Float64s, Int64s
 from sdfstream.sync.blocks import FWD, REV, Blocks
 from sdfstream.sync.config import SyncConfig
 from sdfstream.sync.sessions import LEAST_SPREAD_NS2, UNKNOWN
+from sdfstream.sync.tilts import tilts
 
 _MOST: Final = 64.0
 """k at most; beyond, a session hardly counts in the mesh anyway."""
@@ -103,7 +104,6 @@ def inflate(t: Table, i: Int64s, size_ns: Float64s) -> None:
 
 
 _SIGNS: Final = ((FWD, 1.0), (REV, -1.0))
-_LOG_2: Final = float(np.log(2.0))
 _NEAR: Final = 6.0
 """A bound further away than so many standard deviations changes nothing."""
 _QUEUED: Final = 3.5
@@ -111,10 +111,6 @@ _QUEUED: Final = 3.5
 _NOISY: Final = 1.4
 """Doubt of a session at the floor begins at so many times `doubt_sigmas`. At once one tick in some 7,000 opened a bound
 twelvefold, and the estimate followed one stamp by 58 ns."""
-_GAIN: Final = 0.08
-"""Step of the running median, in e-foldings per block."""
-_LEAST_SCALE: Final = 1.0
-"""ns."""
 _TIGHT: Final = 0.98
 """Correlation of offset and base delay at most: keeps the covariance regular."""
 _FRESH_S: Final = 0.3
@@ -231,7 +227,8 @@ def learn_minima(t: Table, i: Int64s, min_delay_ns: Float64s, v: Prior, c: SyncC
     # a bound ties the two one to one; more is left of the session's own line, when the mesh's has just taken its place
     most = np.minimum(_TIGHT * np.sqrt(var * base_delay_var), var)
     cov = np.clip(t["base_delay_cov_ns2"][i], -most, most)
-    at_floor, tilt = t["at_floor"][i], _scales(t, i, min_delay_ns, mean, base_delay_ns, v.soft, var + base_delay_var)
+    over = np.stack([min_delay_ns[FWD] - mean - base_delay_ns, min_delay_ns[REV] + mean - base_delay_ns])
+    at_floor, tilt = t["at_floor"][i], tilts(t, i, over, v.soft, var + base_delay_var)
     tilt[:, at_floor] = 0.0
     # tilt of the two directions: exp(tilt_f (s + D) + tilt_r (D − s))
     along, up = tilt[FWD] - tilt[REV], tilt[FWD] + tilt[REV]
@@ -314,36 +311,6 @@ def learn_means(t: Table, b: Blocks, use: Int64s, v: Prior, c: SyncConfig) -> No
     value = 0.5 * (mean[FWD] - mean[REV])
     update(t, i, v.age_s[use], v.line[use], precision * value, precision)
     t["reported_var_ns2"][i] = 0.0
-
-
-def _scales(
-    t: Table,
-    i: Int64s,
-    min_delay_ns: Float64s,
-    mean: Float64s,
-    base_delay_ns: Float64s,
-    soft: Float64s,
-    known: Float64s,
-) -> Float64s:
-    """Running median of each direction's smallest excess, as the tilt 1/ν; (2, blocks), 0 where nothing came.
-
-    A tilt never pulls further than one standard deviation of what is known: an estimate must not run after its own
-    idea of the scale.
-    """
-    t["blocks"][i] += 1.0
-    gain = np.maximum(_GAIN, 1.0 / (t["blocks"][i] + 1.0))
-    least = np.sqrt(soft)
-    most = 1.0 / np.sqrt(known + soft)
-    tilt = np.empty_like(min_delay_ns)
-    for direction, sign in _SIGNS:
-        came = min_delay_ns[direction] < np.inf
-        scale = t["excess_scale_ns"][direction][i]
-        above = min_delay_ns[direction] - sign * mean - base_delay_ns > _LOG_2 * scale
-        scale = np.clip(np.where(came, scale * np.exp(np.where(above, gain, -gain)), scale), _LEAST_SCALE, 1e9)
-        t["excess_scale_ns"][direction, i] = scale
-        # a soft bound pulls less; after a step bounds are soft for some ticks
-        tilt[direction] = np.where(came, np.minimum(1.0 / np.maximum(scale, least), most), 0.0)
-    return tilt
 
 
 def excess(min_delay_ns: Float64s, v: Prior, base_delay_ns: Float64s) -> Float64s:

@@ -43,6 +43,17 @@ def test_a_pair_is_within_its_limits_and_its_bound(
     assert np.median(reported["bound_per_rms"]) <= 8.0
 
 
+def test_over_three_busy_hops_the_base_delay_is_not_pulled_above_the_floor() -> None:
+    """The three of six seeds in which taking such queueing for exponential did most harm: rms 376, 426 and 673 ns."""
+    found = [run(BY_NAME["pair-L90-64"], seed) for seed in (1, 5, 6)]
+    reported = {k: [round(f[k], 3) for f in found] for k in ("rms", "p99", "covered", "bound")}
+    print(f"law L90 64/s seeds 1, 5, 6: {reported}")
+    assert np.median(reported["rms"]) <= 250.0
+    assert max(reported["rms"]) <= 600.0
+    assert np.median(reported["bound"]) <= 1_400.0
+    assert min(reported["covered"]) >= 0.999
+
+
 def test_a_clock_a_millisecond_off_is_known_to_a_microsecond_in_seconds() -> None:
     found = run(BY_NAME["cold-start"], 1)
     print(f"cold start, seed 1: {found}")
