@@ -46,6 +46,8 @@ _YOUNG = 300
 """Ticks in which the noise of all paths is learnt fast: from where it starts to its lower bound in twelve seconds."""
 _YOUNG_DOWN, _YOUNG_UP, _STEP = 0.02, 0.06, 0.003
 """Longest steps of that noise per tick, as shares of it: in these ticks, and later."""
+_MOST, _WILD = 0.75, 4.0
+"""So large a share of all paths tells what is usual, and by so much others scatter more that teach nothing of all."""
 _FORGET = 0.25
 """A port that is paused in turns holds up one probe and lets the next one pass: a low window alone means little."""
 _FRESH_NS = NS_PER_S
@@ -211,7 +213,8 @@ class DelayBaselines:
         self._follow(number, np.where(warm & ~moved, above, 0.0), spread)
         quiet = ~on & (alone < 0.5)
         _learn_normal(self.moments, number[quiet], delay[quiet])
-        deviations: Floats = np.abs(delay - mean)[quiet & warm]
+        quiet &= warm
+        deviations: Floats = np.abs(delay - mean)[quiet][_usual(spread[quiet])]
         return deviations
 
     def _note_pace(self, number: Ints, window_ns: int) -> None:
@@ -366,6 +369,18 @@ def _learn_normal(moments: EwMoments, slots: Ints, delay_ns: Floats) -> None:
         moments.table.reset(slots[burst])
     first = burst | (count == 0)
     moments.update(slots, np.where(first, delay_ns, mean + np.clip(delay_ns - mean, -limit, limit)))
+
+
+def _usual(spread_ns: Floats) -> Bools:
+    """Paths that scatter about as much as most; the others are judged by their own spread and teach nothing of all.
+
+    One busy port is an eighth of the paths of a small fabric. What they scatter would be the threshold of all, and a
+    queue at another place would be taken for more of it.
+    """
+    if not spread_ns.size:
+        return np.zeros(0, np.bool_)
+    result: Bools = spread_ns <= _WILD * np.quantile(spread_ns, _MOST)
+    return result
 
 
 def _windows(start_ns: Ints) -> list[tuple[int, Any]]:
