@@ -323,7 +323,7 @@ class SilenceDetector:
         evidence = (
             Evidence("silent-paths", float(found.slots.size), "paths", where, 0.0),
             Evidence("silent-for", round((now_ns - since_ns) / NS_PER_S, 1), "s", where, 0.0),
-            *evidence_of(found.beside),
+            *evidence_of(found.beside, subject),
         )
         paths = zip(found.slots.tolist(), found.path_directions, strict=True)
         symptoms = tuple(symptom("nic-down", Subject("nic", nic), since_ns) for nic in found.members)
