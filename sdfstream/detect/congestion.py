@@ -325,7 +325,8 @@ class CongestionDetector:
             return True
         if subject.type == "path":
             waits = int(self.delays.table["waits"][location.directed_paths()].max(initial=0))
-            if age_ns < _ALONE_NS or waits < _ALONE_WINDOWS:
+            rough_us = self.delays.noise.rough_threshold_ns / 1e3
+            if age_ns < _ALONE_NS or waits < _ALONE_WINDOWS or excess_us < rough_us:
                 return True
         elif sent_by_nics(location.directions):
             return False

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.queues.excess import AssessedWindows
+from sdfstream.detect.queues.quiet_noise import QuietNoise
 from sdfstream.detect.queues.shifts import DelayShifts
 from sdfstream.detect.sessions import Sessions
 from sdfstream.numeric.cusum import PersistenceCusum
@@ -37,15 +38,12 @@ from sdfstream.stats import Counters
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+_Quiet = tuple[Floats, Floats]
 
 _WARM = 10
 """Windows a path needs before it is evaluated."""
 _SETTLED = 150
 """Windows after which a path's mean and spread are as good as they become; before, its threshold is wider."""
-_YOUNG = 300
-"""Ticks in which the noise of all paths is learnt fast: from where it starts to its lower bound in twelve seconds."""
-_YOUNG_DOWN, _YOUNG_UP, _STEP = 0.02, 0.06, 0.003
-"""Longest steps of that noise per tick, as shares of it: in these ticks, and later."""
 _FORGET = 0.25
 """A port that is paused in turns holds up one probe and lets the next one pass: a low window alone means little."""
 _FRESH_NS = NS_PER_S
@@ -61,8 +59,8 @@ _SPARSE_NS = 400 * NS_PER_MS
 """Of a path whose windows lie further apart each says what one probe met, which may be far from what most meet."""
 _NEAR_NS = 150 * NS_PER_MS
 """The two directions of an exchange may fall into neighbouring windows."""
-_FLOOR_NS, _CEILING_NS, _START_NS = 20e3, 2e6, 200e3
-"""Bounds of the learnt threshold, and where it starts."""
+_FLOOR_NS = 20e3
+"""No burst is shorter."""
 
 
 class MeasuredWindows(NamedTuple):
@@ -121,10 +119,7 @@ class DelayBaselines:
         time), the first window of those, the last one above the threshold, its median delay, the excess it last had
         while high, the most it had lately (nearer to the last by `_FORGET` each window), all that it had since it is
         high, in how many windows, its excess in thresholds, its error bar; ns."""
-        self.noise_ns = _START_NS / 3
-        """99th percentile of quiet paths' deviation, slowly following."""
-        self.learnt = 0
-        """Ticks of quiet deviations that `noise_ns` rests on."""
+        self.noise = QuietNoise()
         self._firsts = Firsts()
         self._waiting: list[tuple[Any, ...]] = []
         """Directed path, start of the window, median delay, error bar, when it came."""
@@ -171,14 +166,14 @@ class DelayBaselines:
             return
         number, start_ns, delay, err, seen_ns = _joined(self._waiting)
         self._waiting.clear()
-        deviations = []
+        quiet = []
         for window, now in _windows(start_ns):
             which, first = self._firsts.of(number[now])
-            deviations.append(self._window(which, delay[now][first], err[now][first], seen_ns[now][first], window))
-        self._learn(np.concatenate(deviations))
+            quiet.append(self._window(which, delay[now][first], err[now][first], seen_ns[now][first], window))
+        self.noise.learn(*(np.concatenate(column) for column in zip(*quiet, strict=True)))
 
-    def _window(self, number: Ints, delay: Floats, err: Floats, at_ns: Ints, window_ns: int) -> Floats:
-        """Judge one window, in which every directed path occurs at most once; deviations of the quiet ones."""
+    def _window(self, number: Ints, delay: Floats, err: Floats, at_ns: Ints, window_ns: int) -> _Quiet:
+        """Judge one window, in which every directed path occurs at most once; deviations and spreads of quiet ones."""
         t = self.table
         new = t["window_ns"][number] < window_ns
         number, delay, err, at_ns = number[new], delay[new], err[new], at_ns[new]
@@ -211,8 +206,8 @@ class DelayBaselines:
         self._follow(number, np.where(warm & ~moved, above, 0.0), spread)
         quiet = ~on & (alone < 0.5)
         _learn_normal(self.moments, number[quiet], delay[quiet])
-        deviations: Floats = np.abs(delay - mean)[quiet & warm]
-        return deviations
+        quiet &= warm
+        return np.abs(delay - mean)[quiet], spread[quiet]
 
     def _note_pace(self, number: Ints, window_ns: int) -> None:
         """Learn how far apart the windows of these directed paths lie; a pause is none of their pace."""
@@ -254,22 +249,8 @@ class DelayBaselines:
         """Threshold of paths that were seen for so many windows: what is little known must stand out more."""
         if self.config.excess_us is not None:
             return np.full(windows.size, self.config.excess_us * 1e3)
-        learnt = float(np.clip(3.0 * self.noise_ns, _FLOOR_NS, _CEILING_NS))
-        wider: Floats = learnt * np.sqrt(np.maximum(1.0, _SETTLED / np.maximum(windows, 1)))
+        wider: Floats = self.noise.threshold_ns * np.sqrt(np.maximum(1.0, _SETTLED / np.maximum(windows, 1)))
         return wider
-
-    def _learn(self, deviation: Floats) -> None:
-        """Follow the 99th percentile of quiet deviations: a quantile step, limited to 0.3 % per tick in the end.
-
-        At first steps are longer; those up not so long that a queue is taken for noise before its paths are known to be
-        slow, from when on they teach nothing.
-        """
-        if deviation.size:
-            above = float(np.mean(deviation > self.noise_ns)) - 0.01
-            self.learnt += 1
-            young = self.learnt <= _YOUNG
-            step = np.clip(2 * above, -_YOUNG_DOWN, _YOUNG_UP) if young else np.clip(above, -_STEP, _STEP)
-            self.noise_ns *= float(np.exp(step))
 
     def slow(self, now_ns: int) -> Bools:
         """(2·sessions,) directed paths that stand in a queue."""
@@ -337,7 +318,7 @@ class DelayBaselines:
             "cusum": self.cusum.snapshot(),
             "shifts": self.shifts.table.snapshot(),
             "table": self.table.snapshot(),
-            "noise": [self.noise_ns, self.learnt],
+            "noise": self.noise.snapshot(),
             "waiting": [_joined(self._waiting)] if self._waiting else [],  # however it was cut into calls
         }
 
@@ -349,7 +330,7 @@ class DelayBaselines:
         self.shifts.table.restore(state.get("shifts", {}))  # a release before had none
         self.shifts.ensure(self.table["seen_ns"].size)
         self.table.restore(state["table"])
-        self.noise_ns, self.learnt = float(state["noise"][0]), int(state["noise"][1])
+        self.noise.restore(state["noise"])
         self._waiting = [tuple(x) for x in state["waiting"]]
 
 

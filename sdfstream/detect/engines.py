@@ -40,6 +40,7 @@ from sdfstream.detect.root.pauses import PauseRates
 from sdfstream.detect.root.port_rates import PortRates
 from sdfstream.detect.root.symptoms import Roots
 from sdfstream.detect.root.transients import TransientDetector
+from sdfstream.detect.root.unconfirmed import UnconfirmedSilences
 from sdfstream.detect.runs import Gaps, LossRuns
 from sdfstream.detect.sessions import Sessions
 from sdfstream.detect.silence import SilenceDetector
@@ -50,7 +51,7 @@ from sdfstream.records.bustime import BusTime
 from sdfstream.records.units import NS_PER_S
 from sdfstream.stats import Counters
 
-_YOUNGER: Final = frozenset({"learned", "switch_carriers", "switch_errors", "hops", "bursts"})
+_YOUNGER: Final = frozenset({"learned", "switch_carriers", "switch_errors", "hops", "bursts", "unconfirmed"})
 """Engines that a snapshot of before may lack: they begin empty then."""
 
 
@@ -93,7 +94,8 @@ class Engines:
         self.roots = Roots(self.cabling)
         self.miscabled = MiscablingDetector()
         self.gaps = Gaps(self.runs, self.liveness, self.cabling)
-        self.flaps = FlapDetector(self.config, self.gaps.closed)
+        self.unconfirmed = UnconfirmedSilences(self.cabling)
+        self.flaps = FlapDetector(self.config, self.gaps.closed, self.unconfirmed.ended)
         self.transients = TransientDetector(self.flaps)
         self.ports = PortDetector(self.config)
         self.completeness = RowCompleteness()
@@ -210,6 +212,7 @@ class Engines:
             "miscabled": self.miscabled,
             "flaps": self.flaps,
             "transients": self.transients,
+            "unconfirmed": self.unconfirmed,
             "ports": self.ports,
             "switch_carriers": self.switch_carriers,
             "switch_errors": self.switch_errors,

@@ -80,10 +80,10 @@ class _Placed:
 class FlapDetector:
     """Outages per subject (``nic h03/r1``, ``link l0--s1``, ``switch s1``) and downs per port."""
 
-    def __init__(self, config: DetectConfig, closed: Callable[[Instant], list[Gap]] = lambda _: []) -> None:
+    def __init__(self, config: DetectConfig, *closed: Callable[[Instant], list[Gap]]) -> None:
         self.config = config
         self._closed = closed
-        """Short gaps that closed since the last evaluation."""
+        """Outages that were told by nobody and have ended since the last evaluation, by who knows of them."""
         self.gaps: list[Gap] = []
         """Those that closed at the last evaluation."""
         self._outages: dict[str, deque[Outage]] = {}
@@ -165,7 +165,7 @@ class FlapDetector:
 
     def detections(self, now: Instant) -> list[Detection]:
         """Subjects to which at least one rule applies, once the gaps that closed and what is down now are taken."""
-        self.gaps = self._closed(now)
+        self.gaps = [gap for closed in self._closed for gap in closed(now)]
         for gap in self.gaps:
             self.pulse(gap.subject, gap.down_ns, gap.up_ns)
             if gap.found.beside:

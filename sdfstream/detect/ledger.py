@@ -161,7 +161,11 @@ class Ledger:
     def _detected(self, key: Key, source: str, detection: Detection, now_ns: int) -> list[Output]:
         entry = self._entries.get(key)
         if detection.over_ns:
-            return [] if entry else [self._say_over(key, source, detection, now_ns)]
+            if entry and entry.said:
+                return []
+            if entry and entry.last_ns < now_ns:  # what was pending is what is over
+                del self._entries[key]
+            return [self._say_over(key, source, detection, now_ns)]
         if entry is None:
             if len(self._entries) >= _MOST:
                 self.counters.add("shed", "findings-full")

@@ -63,6 +63,8 @@ class Location:
     """Of an inferred link: the NICs that share the switch at its end."""
     alive: int = 0
     """Of a link that drops some flows alone (`gray.black_holes`): paths over it that are well; 0: nothing passes."""
+    stated: float | None = None
+    """That probability as evidence alone has it, where one that was named before is favoured."""
 
     def directed_paths(self) -> Ints:
         """Number of each sick directed path: 2·session + (0 fwd or both, 1 rev)."""

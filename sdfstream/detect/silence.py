@@ -108,6 +108,8 @@ class SilenceDetector:
         self.blamed: frozenset[str] = frozenset()
         self._sick: Ints = np.empty(0, np.int64)
         """Sessions whose silence was laid to `blamed`."""
+        self._odds: dict[str, tuple[float, list[tuple[str, float]]]] = {}
+        """Probability and suspects of what is blamed, as they were when something fell silent last."""
         self.cache = LocationCache()
         self.moved: dict[str, list[str]] = {}
         """Dead links around which routers have sent their flows elsewhere, with those routers."""
@@ -116,7 +118,7 @@ class SilenceDetector:
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
-        saved = {"blamed": sorted(self.blamed), "cache": self.cache.snapshot(), "moved": self.moved}
+        saved = {"blamed": sorted(self.blamed), "cache": self.cache.snapshot(), "moved": self.moved, "odds": self._odds}
         return {**saved, "absent_ns": self.absent_ns.copy(), "sick": self._sick.copy()}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -125,7 +127,9 @@ class SilenceDetector:
         self.cache.restore(state["cache"])
         self.moved = {str(link): list(routers) for link, routers in state["moved"].items()}
         self.absent_ns = np.array(state["absent_ns"], np.int64)
-        self._sick = np.array(state.get("sick", ()), np.int64)  # a release before had none
+        self._sick = np.array(state.get("sick", ()), np.int64)  # a release before had none, and no odds
+        odds = state.get("odds", {})
+        self._odds = {name: (float(p), [(str(s), float(q)) for s, q in who]) for name, (p, who) in odds.items()}
 
     def assess(self, now_ns: int) -> Silence:
         """Claims and sightings at `now_ns`."""
@@ -308,12 +312,18 @@ class SilenceDetector:
             self.cabling, seen, noise=1e-3, least_share=0.99, kind="silence",
             incumbents=incumbents, nothing_new=nothing_new,
         )  # fmt: skip
+        if nothing_new:  # that it is blamed already is no evidence
+            odds = ((x, *self._odds.get(x.subject.id, (1.0, x.suspects))) for x in located)
+            located = [x if p >= x.probability else replace(x, stated=p, suspects=who) for x, p, who in odds]
+        else:
+            self._odds = {x.subject.id: (x.probability, x.suspects) for x in located}
         return with_black_holes(self.cabling, seen, located)
 
     def _detection(self, found: Location, seen: Sightings, now_ns: int) -> Detection:
         since_ns = int(seen.since_ns[found.slots].min())
         kind = {"nic": "nic-down", "host": "nic-down", "path": "path-down"}.get(found.subject.type, "link-down")
-        cause, confidence, severity = "link-failure", found.probability, "urgent"
+        confidence = found.probability if found.stated is None else found.stated
+        cause, severity = "link-failure", "urgent"
         where = " ".join(found.directions)
         subject = found.subject
         if kind == "path-down":
@@ -323,7 +333,7 @@ class SilenceDetector:
         evidence = (
             Evidence("silent-paths", float(found.slots.size), "paths", where, 0.0),
             Evidence("silent-for", round((now_ns - since_ns) / NS_PER_S, 1), "s", where, 0.0),
-            *evidence_of(found.beside),
+            *evidence_of(found.beside, subject),
         )
         paths = zip(found.slots.tolist(), found.path_directions, strict=True)
         symptoms = tuple(symptom("nic-down", Subject("nic", nic), since_ns) for nic in found.members)

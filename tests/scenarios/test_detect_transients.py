@@ -56,3 +56,18 @@ def test_gray_loss_of_a_fifth_is_no_outage(seed: int) -> None:
     faults = [Fault((f"{leaf}->{spine}", f"{spine}->{leaf}"), 4.0, drop=0.1)]
     reported = run(DetectStage(), Fabric(seed, faults, shape).messages(16))
     assert [f for _, f in reported.findings() if f["kind"] in ("link-down", "link-flap", "nic-down")] == []
+
+
+@pytest.mark.parametrize("lasts_s", [0.8, 1.0])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_an_outage_between_two_leaves_is_told_though_its_place_stays_in_doubt(seed: int, lasts_s: float) -> None:
+    """All paths cross a link of either leaf: blame waits for what tells them apart, and meanwhile it is over."""
+    shape = replace(SHAPE, hosts=8, leaves=4, rate_hz=10, liveness_ms=600)  # two leaves a rail
+    leaf, spine = "l0", f"s{seed - 1}"
+    faults = [Fault((f"{leaf}->{spine}", f"{spine}->{leaf}"), AT_S, AT_S + lasts_s, drop=1)]
+    reported = run(DetectStage(), Fabric(seed, faults, shape).messages(12))
+    ((told_s, finding),) = reported.findings()
+    assert (finding["status"], finding["severity"], finding["kind"]) == ("resolved", "info", "link-down")
+    assert finding["subject"]["id"] == spine and told_s - AT_S < lasts_s + 1
+    evidence = {e["what"]: e["value"] for e in finding["evidence"]}
+    assert 1e3 * (lasts_s - 0.2) < evidence["silent-for"] < 1e3 * (lasts_s + 0.4)

@@ -28,6 +28,8 @@ class Neighbours:
         Sessions that leave the switch: of the NIC, of its neighbours.
     inside : (n,) int64
         Of the NIC to its neighbours.
+    opposite : tuple of str
+        NICs of the one other switch, where every session that leaves either leads to the other; else none.
     """
 
     def __init__(self, cabling: Cabling, counts: LossCounts, number: int, members: Int64s) -> None:
@@ -38,6 +40,18 @@ class Neighbours:
         mine = (src == number) | (dst == number)
         leaves = np.isin(src, members) != np.isin(dst, members)
         self.own, self.beside, self.inside = used[mine & leaves], used[~mine & leaves], used[mine & ~leaves]
+        self.opposite = self._opposite(src[leaves], dst[leaves], members)
+
+    def _opposite(self, src: Int64s, dst: Int64s, members: Int64s) -> tuple[str, ...]:
+        group, used, table = self.cabling.groups(), self.counts.used, self.cabling.sessions.table
+        far = np.unique(group[np.where(np.isin(src, members), dst, src)])
+        if far.size != 1 or far[0] < 0:
+            return ()
+        theirs = np.flatnonzero(group == far[0])
+        ends = np.isin(table["src"][used], theirs).astype(int) + np.isin(table["dst"][used], theirs)
+        if int((ends == 1).sum()) > src.size:  # some of theirs lead elsewhere
+            return ()
+        return tuple(sorted(self.cabling.sessions.nics.list[nic] for nic in theirs.tolist()))
 
     @classmethod
     def of(cls, cabling: Cabling, nic: str, counts: LossCounts) -> Neighbours | None:
@@ -67,11 +81,14 @@ class Neighbours:
         return float(log_tail_bound(passed, max(n, 1), min(max(1.0 - self.share(self.own), 1e-9), 1 - 1e-9))) <= _SPARED
 
     def link(self) -> Location:
-        """A link of their switch, which they know by what the paths over it lost."""
-        first = leaf_name(self.nics[0])
-        names = [f"{first}->{CORE}", f"{CORE}->{first}"]
+        """A link of their switch, which they know by what the paths over it lost; or of it and the one `opposite`."""
+        leaves = [leaf_name(nics[0]) for nics in (self.nics, self.opposite) if nics]
+        names = [name for leaf in leaves for name in (f"{leaf}->{CORE}", f"{CORE}->{leaf}")]
         slots = np.union1d(self.own, self.beside)
         slots = slots[self.counts.events[slots] > 0]
-        suspects, both = [(name, 0.5) for name in names], ["both"] * slots.size
-        subject = Subject("link", link_id(first, CORE))
+        suspects, both = [(name, 1.0 / len(names)) for name in names], ["both"] * slots.size
+        if self.opposite:
+            core = Subject("switch", CORE)
+            return Location(core, names, False, self.share(slots), slots, suspects, 0.5, both, beside=self.nics)
+        subject = Subject("link", link_id(leaves[0], CORE))
         return Location(subject, names, False, self.share(slots), slots, suspects, _CLEAR, both, beside=self.nics)

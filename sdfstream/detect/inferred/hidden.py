@@ -5,7 +5,8 @@ Of the paths that leave (or reach) the NICs of one switch an unknown share p cro
 fails, k of the n paths that may cross it are sick, which has the likelihood p^k (1 − p)^(n − k), at most that of
 p = k/n; sick paths that do not pass there need causes of their own. The same holds of a switch beyond and all paths
 between groups. What is likeliest, prior included, is named when it is clear; what cannot be told apart stays with the
-paths.
+paths. Between two switches alone all paths cross a link of each, and nothing will ever tell: that is laid to what joins
+them, with both as suspects.
 
 Names of what is inferred begin with ``~``: ``~leaf(h00:r0)`` is the switch of the group whose first NIC is ``h00/r0``,
 ``~core`` is whatever joins the groups. Which link it is, of several alike, the paths tell that are listed with it.
@@ -50,7 +51,7 @@ class HiddenElement:
     suspects: list[tuple[str, float]]
     probability: float
     nics: tuple[str, ...]
-    """That share the switch at its near end; none: it lies beyond all of them."""
+    """That share the switch at its near end, or at one of the two between which it lies; none: it lies beyond all."""
     alive: int = 0
     """Living paths into (or out of) that switch; 0: it is sick in both directions."""
     drops_some: float = 0.0
@@ -78,9 +79,10 @@ def is_inferred(subject: Subject) -> bool:
     return CORE in subject.id
 
 
-def evidence_of(nics: Sequence[str]) -> tuple[Evidence, ...]:
-    """The NICs that share the switch of an inferred link; nothing, of what is not one."""
-    return (Evidence(MEMBERS, float(len(nics)), "NICs", " ".join(nics)),) if nics else ()
+def evidence_of(nics: Sequence[str], of: Subject | None = None) -> tuple[Evidence, ...]:
+    """The NICs that share the switch of an inferred link; nothing, of what is not one, or lies between two of them."""
+    known = nics and (of is None or of.id != CORE)
+    return (Evidence(MEMBERS, float(len(nics)), "NICs", " ".join(nics)),) if known else ()
 
 
 def hidden_elements(sessions: Sessions, group: Int64s, seen: Observations, sick: Bools) -> list[HiddenElement]:
@@ -239,7 +241,9 @@ def _element(
         by_subject[subject] = by_subject.get(subject, 0.0) + p
         by_direction[subject, rival.direction] = by_direction.get((subject, rival.direction), 0.0) + p
     subject = _subject(sessions, guess)
-    if by_subject[subject] < _CLEAR:
+    twins = {_subject(sessions, g) for g in rivals if np.array_equal(g.crossed & usable, guess.crossed & usable)}
+    between = by_subject[subject] < _CLEAR <= sum(by_subject[twin] for twin in twins)
+    if by_subject[subject] < _CLEAR and not between:
         return None
     suspects: dict[str, float] = {}
     for (of, direction), p in by_direction.items():
@@ -248,9 +252,12 @@ def _element(
     ordered = sorted(
         ((n, min(1.0, p)) for n, p in suspects.items() if p >= 0.01), key=lambda s: (-round(s[1], 6), s[0])
     )
+    names = tuple(sessions.nics.list[nic] for nic in guess.nics.tolist())
+    if between:
+        ends = [name for name, _ in ordered if name != CORE]
+        return HiddenElement(Subject("switch", CORE), ends, False, rows, ordered, by_subject[subject], names)
     direction = max(("both", "out", "in"), key=lambda w: by_direction.get((subject, w), 0.0))
     known = direction != "both" and by_direction[subject, direction] >= _CLEAR * by_subject[subject]
-    names = tuple(sessions.nics.list[nic] for nic in guess.nics.tolist())
     directions = _directions(subject, direction if known else "both")
     element = HiddenElement(
         subject, directions, known or subject.type == "switch", rows, ordered, by_subject[subject], names

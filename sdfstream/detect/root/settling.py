@@ -23,7 +23,7 @@ SEPARATE_NS = 500 * NS_PER_MS
 """How long a switch's silence waits for what tells it from one of its cables."""
 _ENOUGH = 2
 """Fast paths are enough for blame if they are so many."""
-_SURE = 0.9
+SURE = 0.9
 """Blame as likely as this waits for no more evidence."""
 
 
@@ -44,7 +44,7 @@ class Settling:
         limits_ns = np.sort(seen.limit_ns[found.slots])
         fast_ns = limits_ns[: max(_ENOUGH, found.slots.size // 10)]
         time_ns = self.config.settle_ns(int(fast_ns[-1] if fast_ns.size >= _ENOUGH else limits_ns[-1]))
-        if found.probability >= _SURE or self.config.settle_ms is not None:
+        if found.probability >= SURE or self.config.settle_ms is not None:
             return time_ns
         return max(time_ns, SLACK_NS, self.config.settle_ns(self.longest_ns()))
 

@@ -54,7 +54,7 @@ class TransientDetector:
             (
                 Evidence("silent-for", round(lasted_ms), "ms", where, 0.0),
                 Evidence("silent-paths", float(gap.found.slots.size), "paths", where, 0.0),
-                *evidence_of(gap.found.beside),
+                *evidence_of(gap.found.beside, gap.subject),
             ),
             severity="info",
             suspects=tuple(gap.found.suspects),

@@ -169,12 +169,16 @@ def severity(detector: Any, place: Any, at_s: float, age_s: float, us: float = 6
     return told
 
 
-@pytest.mark.parametrize(("windows", "told"), [(5, "info"), (15, "warning")])
+@pytest.mark.parametrize(
+    ("windows", "usual_us", "told"), [(5, 15.0, "info"), (15, 15.0, "warning"), (15, 30.0, "info")]
+)
 def test_a_path_that_waits_alone_is_worth_a_warning_by_windows_as_well_as_by_time(
-    fabric: Any, monkeypatch: pytest.MonkeyPatch, windows: int, told: str
+    fabric: Any, monkeypatch: pytest.MonkeyPatch, windows: int, usual_us: float, told: str
 ) -> None:
-    """Of a path that is probed once a second, five seconds show as little as five windows."""
+    """Of a path that is probed once a second, five seconds show as little as five windows; and no more is told of it
+    than of what quiet paths meet now and then."""
     mine, now = fresh(fabric[0]), at(100 * NS_PER_S)
+    mine.delays.noise.restore([7e3, 400, 1e3 * usual_us])
     monkeypatch.setitem(mine.delays.table._views, "waits", np.full(mine.delays.table.rows, windows))
     place = location(PATH, fabric[1][:1], [PATH.id])[0]
     assert mine._severity(place, "queueing", 60.0, np.zeros(0), now.reached_ns - 6 * NS_PER_S, now) == told
@@ -246,6 +250,7 @@ def test_nor_is_what_a_surge_makes_of_a_single_path_or_of_two_ports_of_a_switch(
     fabric: Any, monkeypatch: pytest.MonkeyPatch, subject: Subject, directions: list[str]
 ) -> None:
     mine, grown = fresh(fabric[0]), [True]
+    mine.delays.noise.restore([7e3, 400, 15e3])
     monkeypatch.setitem(mine.delays.table._views, "waits", np.full_like(mine.delays.table["waits"], 99))
     monkeypatch.setattr("sdfstream.detect.congestion.load_has_grown", lambda *_: grown[0])
     place = location(subject, fabric[1][:1], directions)[0]

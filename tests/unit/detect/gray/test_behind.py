@@ -8,6 +8,7 @@ import pytest
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.gray.behind import grown, links_instead, lossy_link_behind
 from sdfstream.detect.gray.known import LossCounts
+from sdfstream.detect.gray.neighbours import Neighbours
 from sdfstream.detect.inferred.hidden import CORE, leaf_name
 from sdfstream.detect.localise import Location
 from sdfstream.records.finding import Subject
@@ -115,3 +116,24 @@ def test_a_link_grows_by_the_paths_that_lose_later_and_by_no_others(seed: int) -
     assert set(later.slots.tolist()) <= set(world.slots[lossy].tolist())
     assert later.slots.size == len(later.path_directions) > 0.9 * lossy.sum()
     assert grown(GroupedCabling(world.sessions), later, counts, others[counts.used]) is later
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_between_two_switches_alone_nothing_shows_whose_link_loses(seed: int) -> None:
+    leaf = np.arange(8) // 4
+    world = World(seed, leaf=leaf)
+    leaves = leaf[world.sessions.table["src"][world.slots]] != leaf[world.sessions.table["dst"][world.slots]]
+    counts = thinly(world, np.where(leaves, 0.02, 0.0005), seed)
+
+    class Two(Cabling):
+        def groups(self) -> np.ndarray:
+            return leaf
+
+    near = Neighbours.of(Two(world.sessions), NICS[1], counts)
+    assert near is not None and near.opposite == tuple(NICS[4:8])
+    found = near.link()
+    assert (found.subject.type, found.subject.id, found.probability) == ("switch", CORE, 0.5)
+    assert found.beside == tuple(NICS[:4]) and len(found.suspects) == 4
+    four = World(seed)
+    of_four = Neighbours.of(GroupedCabling(four.sessions), NICS[2], thinly(four, np.full(four.slots.size, 0.01), seed))
+    assert of_four is not None and of_four.opposite == () and of_four.link().subject.type == "link"

@@ -159,3 +159,16 @@ def test_of_a_link_with_a_known_direction_it_is_known_whether_it_drops_some_flow
         assert place.alive + place.rows.size == 6 * 2 * PORTS * 2
     (place,) = world.places(*world.directed(bad, bad))
     assert (place.direction_known, place.alive, place.drops_some) == (False, 0, 0.0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_between_two_switches_alone_it_is_what_joins_them_with_a_link_of_each_as_suspects(seed: int) -> None:
+    leaf = np.arange(8) // 4
+    world = World(seed, leaf=leaf)
+    for ways in (world.directed({(0, 2)}, set()), world.round_trips({(1, 2)}, {(1, 2)})):
+        (place,) = world.places(*ways, group=2 * leaf)
+        assert (place.subject.type, place.subject.id, place.direction_known) == ("switch", CORE, False)
+        near, far = leaf_name(NICS[0]), leaf_name(NICS[4])
+        assert {end for name in place.directions for end in name.split("->")} == {near, far, CORE}
+        assert 0.4 < place.probability < 0.6
+        assert place.nics in (tuple(NICS[:4]), tuple(NICS[4:8]))
