@@ -45,10 +45,10 @@ class UnconfirmedSilences:
         for subject, (down_ns, found) in list(self._doubtful.items()):
             silent = seen.silent[found.slots]
             lasts = 2 * int(silent.sum()) > silent.size
-            if lasts and subject in located and not self._is_told(subject, now):
+            if lasts and subject in located and not self._is_reported(subject, now):
                 continue
             del self._doubtful[subject]  # told, laid to another place, or over
-            if not lasts and not self._is_told(subject, now) and not now.late[found.slots].any():
+            if not lasts and not self._is_reported(subject, now) and not now.late[found.slots].any():
                 up_ns = int(np.median(seen.back_ns[found.slots[~silent]]))
                 gaps.append(self._gap(found, down_ns, max(up_ns, down_ns + 1)))
         return gaps
@@ -66,7 +66,7 @@ class UnconfirmedSilences:
             began_ns = int(since_ns[slots].min())
             self._doubtful[found.subject] = (began_ns if former is None else min(began_ns, former[0])), found
 
-    def _is_told(self, subject: Subject, now: Instant) -> bool:
+    def _is_reported(self, subject: Subject, now: Instant) -> bool:
         return any(now.findings.is_open(kind, subject) for kind in _KINDS)
 
     def _gap(self, found: Location, down_ns: int, up_ns: int) -> Gap:
