@@ -17,6 +17,7 @@ from sdfstream.detect.compare.siblings import LASTS_NS, SiblingComparison
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.delays import DelayBaselines
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
+from sdfstream.detect.inferred.beside import neighbours_wait
 from sdfstream.detect.inferred.full_port import hidden_full_port
 from sdfstream.detect.inferred.hidden import evidence_of, is_inferred
 from sdfstream.detect.inferred.leaves import whole_leaves
@@ -271,7 +272,8 @@ class CongestionDetector:
         use = self.rates.use_of(subject.id, since_ns, now.reached_ns, side) if subject.type == "nic" else None
         speed_bps = 0.0 if use is None else self.cabling.topology.nic_speed_bps(subject.id) or use.speed_bps
         idle = use is not None and use.rate_bps < _BUSY * speed_bps and use.paused_hz < self.config.pause_rate_hz
-        if use is not None and idle and not self._of_few(location, now):
+        alone = idle and not neighbours_wait(self.cabling, self.delays, subject.id, side, now.reached_ns)
+        if use is not None and alone and not self._of_few(location, now):
             self._causes[subject] = "slow-nic"
             return "slow-nic", (Evidence("port-use", round(use.rate_bps / speed_bps, 3), "1", subject.id, 1.0),)
         known = marked[np.isfinite(marked)]
