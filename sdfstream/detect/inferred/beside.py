@@ -6,19 +6,17 @@ below (two uplinks of four, say) a surge fills them, and every path of every NIC
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.delays import DelayBaselines
+from sdfstream.detect.root.port_rates import Side
 from sdfstream.records.units import Bools, Int64s
 
 _SO_MANY: Final = 0.4
 """Of the neighbours' paths that leave (or reach) the leaf; one full link of two holds up half of them."""
-
-
-Side = Literal["tx", "rx", "busier"]
 
 
 def neighbours_wait(cabling: Cabling, delays: DelayBaselines, nic: str, side: Side, at_ns: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,20 @@ def test_only_paths_on_which_a_queue_still_stands_say_that_it_is_not_marked(
     found = mine._detection(*location(LINK, over, ["l0->s0"]), unmarked, now)
 
     assert found.cause == cause
+
+
+@pytest.mark.parametrize(("neighbours", "cause"), [(False, "slow-nic"), (True, "queueing")])
+def test_a_nic_that_moves_little_is_slow_where_those_beside_it_do_not_wait(
+    fabric: Any, monkeypatch: pytest.MonkeyPatch, neighbours: bool, cause: str
+) -> None:
+    mine, now = fresh(fabric[0]), at(100 * NS_PER_S)
+    monkeypatch.setattr(mine.rates, "use_of", lambda *_: SimpleNamespace(rate_bps=1e6, speed_bps=100e9, paused_hz=0.0))
+    monkeypatch.setattr("sdfstream.detect.congestion.neighbours_wait", lambda *_: neighbours)
+    monkeypatch.setattr(mine, "_of_few", lambda *_: False)
+    nic = mine.cabling.sessions.nics.list[0]
+    place = location(Subject("nic", nic), fabric[1][:1], [f"{nic}->l0"])[0]
+    told, _ = mine._cause(place, fabric[1][:1], now.reached_ns - 2 * NS_PER_S, 60.0, np.zeros(0), now)
+    assert told == cause
 
 
 @pytest.mark.parametrize(("directions", "cause"), [(["l0->s0"], "ecn-mistuned"), (["h00/r0->l0"], "queueing")])

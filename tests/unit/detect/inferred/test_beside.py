@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from sdfstream.detect.delays import DelayBaselines
-from sdfstream.detect.inferred.beside import Side, neighbours_wait
+from sdfstream.detect.inferred.beside import neighbours_wait
+from sdfstream.detect.root.port_rates import Side
 from sdfstream.records.units import Bools
 from tests.unit.detect.gray.test_behind import GroupedCabling
 from tests.unit.detect.inferred.test_hidden import LEAF, NICS, World
