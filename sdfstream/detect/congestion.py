@@ -327,8 +327,8 @@ class CongestionDetector:
             return True
         if subject.type == "path":
             waits = int(self.delays.table["waits"][location.directed_paths()].max(initial=0))
-            rough_us = self.delays.noise.rough_threshold_ns / 1e3
-            if age_ns < _ALONE_NS or waits < _ALONE_WINDOWS or excess_us < rough_us:
+            usual = 1e3 * excess_us < self.delays.noise.rough_threshold_ns
+            if usual or age_ns < _ALONE_NS or waits < _ALONE_WINDOWS:
                 return True
         elif sent_by_nics(location.directions):
             return False
@@ -346,16 +346,16 @@ class CongestionDetector:
         """Whether less than half of what crosses a place now waits there: before a port all would, in a busy host some
         do, and where bursts meet some do.
 
-        What crosses an inferred place is not known; there it is whether one NIC alone sees what its leaf's others do
-        not.
+        Of an inferred place, which nobody knows who crosses: whether one NIC alone sees what its leaf's others do not.
         """
         if len(location.beside) > 1:
             sessions = self.cabling.sessions
             ends = np.concatenate([sessions.table[end][location.slots] for end in ("src", "dst")])
             return len({sessions.nics.list[n] for n in ends.tolist()}.intersection(location.beside)) < 2
-        if location.subject.type not in ("link", "nic") or sent_by_nics(location.directions):
-            return False
         mine = location.directed_paths()
+        port = location.subject.type in ("link", "nic") or mine.size == 1  # one of a switch's, nobody knows which
+        if not port or sent_by_nics(location.directions):
+            return False
         every = np.flatnonzero(self.delays.current(now.reached_ns)[: 2 * self.cabling.sessions.count])
         every = every[np.isin(self.cabling.sessions.table["dscp"][every // 2], self._classes(mine))]
         return 2 * mine.size < int(np.count_nonzero(crossing(self.cabling, every, location) > SURELY))

@@ -199,6 +199,18 @@ def test_a_path_that_waits_alone_is_worth_a_warning_by_windows_as_well_as_by_tim
     assert mine._severity(place, "queueing", 60.0, np.zeros(0), now.reached_ns - 6 * NS_PER_S, now) == told
 
 
+def test_a_switch_that_one_path_of_many_names_may_be_a_busy_host(fabric: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One path that waits names a switch where two of its ports are as likely; others over them do not wait."""
+    mine = fresh(fabric[0])
+    monkeypatch.setattr(mine.delays, "current", lambda _: np.ones(2 * mine.cabling.sessions.count, np.bool_))
+    ports = ["l0->s0", "l0->s1"]
+    one, two = (location(Subject("switch", "l0"), fabric[1][:n], ports)[0] for n in (1, 2))
+    assert severity(mine, one, 100.0, 2.0, us=1160.0) == "info"
+    assert severity(mine, one, 100.0, 29.0, us=1160.0) == "info"
+    assert severity(mine, one, 100.0, 31.0, us=1160.0) == "warning"
+    assert severity(fresh(fabric[0]), two, 100.0, 2.0, us=1160.0) == "warning"
+
+
 def test_a_queue_at_a_link_that_few_paths_see_is_no_worse_when_one_of_them_is_left(
     fabric: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,7 +280,7 @@ def test_nor_is_what_a_surge_makes_of_a_single_path_or_of_two_ports_of_a_switch(
     mine.delays.noise.restore([7e3, 400, 15e3])
     monkeypatch.setitem(mine.delays.table._views, "waits", np.full_like(mine.delays.table["waits"], 99))
     monkeypatch.setattr("sdfstream.detect.congestion.load_has_grown", lambda *_: grown[0])
-    place = location(subject, fabric[1][:1], directions)[0]
+    place = location(subject, fabric[1][: 1 if subject.type == "path" else 2], directions)[0]
     assert severity(mine, place, 100.0, 16.0) == "info"
     assert severity(fresh(fabric[0]), place, 100.0, 16.0, us=260.0) == "warning"
     grown[0] = False
