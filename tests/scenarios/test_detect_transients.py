@@ -71,3 +71,13 @@ def test_an_outage_between_two_leaves_is_told_though_its_place_stays_in_doubt(se
     assert finding["subject"]["id"] == spine and told_s - AT_S < lasts_s + 1
     evidence = {e["what"]: e["value"] for e in finding["evidence"]}
     assert 1e3 * (lasts_s - 0.2) < evidence["silent-for"] < 1e3 * (lasts_s + 0.4)
+
+
+def test_blame_that_stands_is_no_evidence_for_itself() -> None:
+    """Of two links in a row the likelier is named, and stays, with the odds that evidence gives it and the other."""
+    shape = replace(SHAPE, hosts=8, leaves=4, rate_hz=10, liveness_ms=600)
+    reported = run(DetectStage(), Fabric(1, [Fault(("l0->s0",), AT_S, drop=1)], shape).messages(10))
+    said = [finding for _, finding in reported.findings() if finding["kind"] == "link-down"]
+    assert said and {f["subject"]["id"] for f in said} == {"l2--s0"}
+    assert all(0.7 < f["confidence"] < 0.8 for f in said)
+    assert all({s["id"] for s in f["suspects"]} == {"s0->l2", "l0->s0"} for f in said)
