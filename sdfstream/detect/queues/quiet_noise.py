@@ -17,7 +17,7 @@ _YOUNG: Final = 300
 """Ticks in which noise is learnt fast: from where it starts to its lower bound in twelve seconds."""
 _YOUNG_DOWN, _YOUNG_UP, _STEP = 0.02, 0.06, 0.003
 """Longest steps of a percentile per tick, as shares of it: in these ticks, and later."""
-_MOST, _WILD = 0.75, 4.0
+_MOST, _WILD = 0.5, 4.0
 """So large a share of all paths shows what is usual; those that scatter so many times as much are left out."""
 _FLOOR_NS, _CEILING_NS, _START_NS = 20e3, 2e6, 200e3
 """Bounds of a threshold, and where it starts."""
