@@ -108,6 +108,18 @@ class LossRuns:
         for window in self.windows:
             window.reset(slots)
 
+    def take_back(self, slots: Ints) -> None:
+        """Uncount the last runs of these sessions: they are of an outage, though none is as long as `LONG_RUN`."""
+        t = self.table
+        fine = self.windows[0]
+        known = (t["run"][slots] < LONG_RUN) & (t["bins"][slots, 0] * fine.width_ns >= t["counted_ns"][slots])
+        mine = slots[known & (t["bins"][slots, 0] >= 0)]
+        for i, window in enumerate(self.windows):
+            window.take_back("events", mine, t["bins"][mine, i])
+            window.take_back("probes", mine, t["bins"][mine, i])
+        t["bins"][mine] = -1
+        t["run"][mine] = LONG_RUN
+
     def take_rows(self, slots: Ints, seq: Ints, answered: Bools, at_ns: Ints, age_ns: Ints) -> None:
         """Take probe rows: session, sequence number, whether an answer came, bus time, age of the row.
 
@@ -273,6 +285,7 @@ class Gaps:
             length_ns = int(np.median(lost_ns - began_ns + each_ns))
             timeout_ns = np.minimum(NS_PER_S, 5 * each_ns)  # a lost probe is a row only after this
             up_ns = int((lost_ns - timeout_ns).min())
+            self.runs.take_back(location.slots)
             some = location.slots[:MAX_SYMPTOMS].tolist()
             paths = tuple(str(self.cabling.sessions.path_id(slot, "fwd")) for slot in some)
             gaps.append(Gap(location.subject, up_ns - length_ns, up_ns, location, paths))

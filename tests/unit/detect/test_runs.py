@@ -70,3 +70,24 @@ def test_losses_and_late_answers_of_what_was_sent_before_a_wipe_do_not_count() -
     take(3, True, 900, 0)
     take(4, False, 1500, 550)
     assert [runs.windows[0].totals(name)[slot[0]] for name in ("events", "probes")] == [1, 2]
+
+
+def test_a_run_of_an_outage_is_taken_back_once_and_stays_so_when_it_grows() -> None:
+    sessions = Sessions(8)
+    slot = sessions.of_names([("a/0", "b/0", "udp", 50000, 0)], T0)
+    runs = LossRuns(sessions)
+    runs.ensure()
+
+    def take(seq: int, ok: bool) -> list[int]:
+        at = np.array([T0 + seq * 100_000_000])
+        runs.take_rows(slot, np.array([seq]), np.array([ok]), at, np.zeros(1, np.int64))
+        return [int(runs.windows[1].totals(name)[slot[0]]) for name in ("events", "probes")]
+
+    assert take(0, True) == [0, 1] and take(1, False) == [1, 2] and take(2, True) == [1, 3]
+    for seq in (3, 4, 5):
+        assert take(seq, False) == [2, 4]
+    runs.take_back(slot)
+    runs.take_back(slot)
+    assert take(6, False) == [1, 3], "only the last run was the outage's, and it is taken back once"
+    assert take(7, True) == [1, 4]
+    assert take(8, False) == [2, 5], "gray loss goes on counting"
