@@ -20,7 +20,7 @@ from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
 from sdfstream.detect.inferred.beside import neighbours_wait
 from sdfstream.detect.inferred.full_port import hidden_full_port
 from sdfstream.detect.inferred.hidden import evidence_of, is_inferred
-from sdfstream.detect.inferred.leaves import whole_leaves
+from sdfstream.detect.inferred.waiting_nics import paused_leaves, under_links
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.marks import MARKS_NS, MarkDetector
@@ -119,7 +119,9 @@ class CongestionDetector:
         for dscp in np.unique(classes[slow // 2]).tolist():
             mine, others = slow[classes[slow // 2] == dscp], well[classes[well // 2] == dscp]
             here = self._cache.recall(observe(mine, others), now_ns, partial(self._located, mine, others))
-            located += [(location, location.directed_paths()) for location in self._paused_leaves(here)]
+            here = paused_leaves(self.cabling, self.delays, here, self.rates.paused(self.config.pause_rate_hz))
+            here = under_links(self.cabling, here, self.delays.mean_wait_ns)
+            located += [(location, location.directed_paths()) for location in here]
         found = settled(self.cabling, located, self._placed)
         hot = self.delays.hot()
         full = self._full_port(slow, reported, now_ns)
@@ -153,27 +155,17 @@ class CongestionDetector:
             return former
         return hidden if former is None or hidden.subject == former.subject else former
 
-    def _paused_leaves(self, found: list[Location]) -> list[Location]:
-        """`found` with a switch in place of all NICs of an inferred leaf that it tells to wait: a queue behind it."""
-        paused = self.rates.paused(self.config.pause_rate_hz)
-        nics = [x for x in found if x.subject.id in paused and x.subject.type == "nic" and sent_by_nics(x.directions)]
-        if len(nics) < HELD_UP:
-            return found
-        since_ns = self.delays.table["since_ns"].reshape(-1, 2)
-        first_ns = np.where(since_ns == ABSENT_NS, np.iinfo(np.int64).max, since_ns).min(axis=1)
-        return [*(x for x in found if x not in nics), *whole_leaves(self.cabling, nics, first_ns)]
-
     def _rooted(self, queues: list[Detection], slow: Ints, well: Ints, now: Instant) -> list[Detection]:
         """`queues` with those that others make put under them."""
         marking = any(self.marks.marks_class(c, now.now_ns) for queue in queues for c in queue.classes)
-        queues = self._crowded.gather(queues, now.findings.reported("congestion"))
+        paused, beside = self.rates.paused(self.config.pause_rate_hz), self.cabling.topology.graph
+        queues = self._crowded.gather(queues, now.findings.reported("congestion"), frozenset(paused), beside)
         queues = name_culprits(queues, self.pauses, self.cabling, now.now_ns)
-        hidden = HiddenQueues(self.cabling, slow, well)
+        hidden, leaves = HiddenQueues(self.cabling, slow, well), self.cabling.topology.leaves
         calm = partial(self.pauses.is_calm, now_ns=now.now_ns)
-        queues = under_the_first(queues, marking=marking, hidden=hidden.may_stand, calm=calm)
+        queues = under_the_first(queues, marking=marking, hidden=hidden.may_stand, calm=calm, leaves=leaves)
         if any(queue.cause == STORM for queue in queues):
             return queues
-        paused = self.rates.paused(self.config.pause_rate_hz)
         full = self._full or behind_the_core(queues, paused)
         if full is None and not self.cabling.topology.leaf_of:
             queues = one_of_several(queues, paused, now.findings.reported("congestion"))
@@ -273,7 +265,7 @@ class CongestionDetector:
         speed_bps = 0.0 if use is None else self.cabling.topology.nic_speed_bps(subject.id) or use.speed_bps
         idle = use is not None and use.rate_bps < _BUSY * speed_bps and use.paused_hz < self.config.pause_rate_hz
         alone = idle and not neighbours_wait(self.cabling, self.delays, subject.id, side, now.reached_ns)
-        if use is not None and alone and not self._of_few(location, now):
+        if use is not None and alone and not (self._of_few(location, now) or self._elsewhere(location, now)):
             self._causes[subject] = "slow-nic"
             return "slow-nic", (Evidence("port-use", round(use.rate_bps / speed_bps, 3), "1", subject.id, 1.0),)
         known = marked[np.isfinite(marked)]
@@ -333,6 +325,10 @@ class CongestionDetector:
         elif sent_by_nics(location.directions):
             return False
         return excess_us < _SURGE_US and self._is_of_a_surge(location, now)
+
+    def _elsewhere(self, location: Location, now: Instant) -> bool:
+        """Whether what a NIC's paths wait for may be anywhere: no cabling is known, and load has grown everywhere."""
+        return not self.cabling.topology.leaf_of and self._is_of_a_surge(location, now)
 
     def _is_of_a_surge(self, location: Location, now: Instant) -> bool:
         """Whether load has grown everywhere, not at this link alone; what is longer then is normal soon."""

@@ -10,6 +10,7 @@ root                                             its symptoms
 ``congestion`` caused by a ``pause-storm``       every queue, mark and drop that began with it or later
 ``congestion`` that was reported                 loss on its way that began with it or later: packets that it drops;
                                                  marks that were told of the same link before its delay showed
+                                                 clocks without a bound, where packets wait for milliseconds
 ``loss`` that was reported                       short silence of single paths over it: probes lost in a row, by chance
 ================================================ =================================================================
 
@@ -27,7 +28,7 @@ from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, revived, symptom
 from sdfstream.detect.instant import OpenFindings
 from sdfstream.detect.root.chance import silences
-from sdfstream.detect.root.queues import drops
+from sdfstream.detect.root.queues import drops, unsettles
 from sdfstream.detect.root.storms import CAUSE as STORM
 from sdfstream.records.fabric import host_of
 from sdfstream.records.finding import Subject
@@ -138,6 +139,8 @@ class Roots:
 
     def _explains(self, by: _Root, other: Detection, now_ns: int) -> bool:
         root = by.detection
+        if unsettles(root, other):
+            return by.reported
         if root.cause == STORM:
             return other.kind in _OF_STORM and other.cause != STORM
         if root.kind == "congestion":

@@ -53,3 +53,38 @@ def test_a_queue_after_the_switch_s_finding_is_over_is_its_link_s() -> None:
     crowded = CrowdedSwitches()
     crowded.gather(WAYS, NOBODY)
     assert named(crowded.gather(WAYS[:1], NOBODY)) == named(WAYS[:1])
+
+
+BELOW = [queue(f"h{n}/r0->l1", 30.0 + n / 10, us=60.0 + 10 * n, cause="slow-nic") for n in range(4)]
+
+
+def test_nics_below_a_switch_that_are_slow_at_once_wait_for_it() -> None:
+    (found,) = CrowdedSwitches().gather(BELOW, NOBODY)
+    assert named([found]) == [("switch", "l1", "queueing")] and not found.direction
+    mixed = CrowdedSwitches().gather([*BELOW[:2], WAYS[0]], NOBODY)
+    assert named(mixed) == [("switch", "l1", "queueing")]
+
+
+def test_nics_that_are_told_to_pause_or_are_two_are_slow_themselves() -> None:
+    paused = frozenset(q.subject.id for q in BELOW[1:])
+    assert named(CrowdedSwitches().gather(BELOW, NOBODY, paused)) == named(BELOW)
+    assert named(CrowdedSwitches().gather(BELOW[:2], NOBODY)) == named(BELOW[:2])
+
+
+def test_a_nic_slow_since_the_switch_crowds_is_its_too() -> None:
+    crowded = CrowdedSwitches()
+    crowded.gather(WAYS, NOBODY)
+    late = queue("h9/r0->l1", 33.0, cause="slow-nic")
+    assert named(crowded.gather([BELOW[0], late], frozenset({"l1"}))) == [
+        ("switch", "l1", "queueing"),
+        ("nic", "h9/r0", "slow-nic"),
+    ]
+
+
+def test_all_but_one_of_few_ways_out_are_enough() -> None:
+    few = {"l1": ["s0", "s1", "s2"]}
+    assert named(CrowdedSwitches().gather(WAYS[:2], NOBODY, neighbours=few)) == [("switch", "l1", "queueing")]
+    assert named(CrowdedSwitches().gather(WAYS[:1], NOBODY, neighbours=few)) == named(WAYS[:1])
+    many = {"l1": ["s0", "s1", "s2", "s3"]}
+    assert named(CrowdedSwitches().gather(WAYS[:2], NOBODY, neighbours=many)) == named(WAYS[:2])
+    assert named(CrowdedSwitches().gather(BELOW[:2], NOBODY, neighbours=few)) == named(BELOW[:2])

@@ -77,15 +77,22 @@ def test_what_is_marked_short_unknown_or_older_stands_alone() -> None:
 
 def test_what_a_nic_gets_from_many_meets_on_a_link_before_its_port() -> None:
     """Two of three senders of an incast share a link to the NIC's leaf."""
-    port = queue("l2->h4/r0", us=104.0, ce=0.35)
+    port = queue("l2->h4/r0", us=78.0, ce=0.35)
     assert told([port, queue("s0->l2", 30.2, us=40.0, ce=0.01)]) == {"h4/r0": ("queueing", 1)}
+    assert told([port, queue("s0->l2", 40.0, us=30.0, ce=0.01)]) == {"h4/r0": ("queueing", 1)}
+    leaves = frozenset({"l0", "l1", "l2", "l3"})
+    (told_of, *more) = under_the_first([port, queue("l0->s1", 30.2, us=60.0, ce=0.1)], marking=True, leaves=leaves)
+    assert (told_of.subject.id, told_of.attached, more) == ("h4/r0", 1, [])
     apart = [
+        queue("l2->s1", 30.2, us=40.0, ce=0.01),  # it leaves the NIC's leaf
         queue("s0->l2", 30.2, us=40.0, ce=0.2),  # marked: a queue of its own
-        queue("s0->l2", 32.0, us=40.0, ce=0.01),  # begun later
-        queue("s0->l2", 30.2, us=78.0, ce=0.01),  # nearly as long
+        queue("s0->l2", 34.0, us=60.0, ce=0.01),  # begun later
+        queue("s0->l2", 26.0, us=40.0, ce=0.01),  # and before
+        queue("s0->l2", 30.2, us=75.0, ce=0.01),  # nearly as long
         queue("s0->l3", 30.2, us=40.0, ce=0.01),  # elsewhere
     ]
-    assert all(len(told([port, other])) == 2 for other in apart)
+    for other in apart:
+        assert len(under_the_first([port, other], marking=True, leaves=leaves)) == 2
 
 
 def test_two_queues_where_nothing_is_marked_are_two() -> None:

@@ -93,6 +93,20 @@ def test_loss_on_the_way_of_a_reported_queue_is_its_symptom_unless_it_was_there_
     assert names(roots.gather([elsewhere, before], ledger, "loss", T0 + 13 * S)[0]) == ["l1--s0", "l0--s0"]
 
 
+def test_clocks_without_a_bound_are_the_symptoms_of_a_reported_queue_of_milliseconds() -> None:
+    roots, ledger = made()
+    wait = Evidence("delay-excess", 16_000.0, "µs", "l0->s0")
+    queue = replace(sick("congestion", "link", "l0--s0", 10), evidence=(wait,))
+    short = replace(queue, evidence=(replace(wait, value=400.0),))
+    clocks = [sick("clock-unsynced", "clock", name, 20) for name in ("h0", "h1")]
+    faulty = sick("clock-faulty", "clock", "h1", 20)
+    for found, left in ((short, ["h0", "h1", "h1"]), (queue, ["h1"])):
+        roots, ledger = made()
+        ledger.take("congestion", [found], T0 + 12 * S)
+        roots.gather([found], ledger, "congestion", T0 + 21 * S)
+        assert names(roots.gather([*clocks, faulty], ledger, "clocks", T0 + 21 * S)[0]) == left
+
+
 def test_what_is_told_stays_told_while_its_root_is_only_suspected() -> None:
     """A link that loses a tenth is silent on many paths at once now and then, as if its switch were down."""
     roots, ledger = made()
