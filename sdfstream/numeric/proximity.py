@@ -21,7 +21,8 @@ floor(a, k) − floor(b, k) is the same for every k, whatever lies beyond that s
 tree, Buneman 1971); of two that do not, it is not where k shares a switch with either. So it does not matter how many
 tiers there are. But a k that tells two apart may be one of those not probed.
 
-If neither is clear, nothing is inferred. Fragments of leaves that nobody probes between are joined by their size
+Where the floors' gap is not clear, groups may still be closed (`closed_groups`), which counts as plain. If nothing is
+clear, nothing is inferred. Fragments of leaves that nobody probes between are joined by their size
 (`leaf_sizes`).
 """
 
@@ -32,6 +33,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from sdfstream.numeric.closed_groups import closed_groups
 from sdfstream.numeric.graph import components
 from sdfstream.numeric.group import group, group_values, quantile
 from sdfstream.numeric.leaf_sizes import with_whole_leaves
@@ -98,6 +100,8 @@ def _by_floors(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s:
     if a.size < _LEAST_PAIRS:
         return np.full(nics, -1, np.int64)
     plain = _plain(nics, a, b, floor_ns)
+    if plain is None:
+        plain = closed_groups(nics, a, b, floor_ns)
     compared = _compared(nics, a, b, floor_ns)
     label, refuted = (None, None) if compared is None else _labelled(nics, *compared)
     if compared is None or label is None or refuted is None or refuted.any():  # some pair lacks what tells it apart

@@ -179,13 +179,15 @@ def waiting_for_counters(queues: Sequence[Detection], paused: Sequence[str]) -> 
     """`queues` of which those wait that a full port may make: what NICs send, of one that is paused or of several; and
     all that is inferred, while several NICs are paused.
 
-    Two of them at once are not two faults; the counters of pauses tell, and what holds them up is found by then.
+    Two of them at once are not two faults; the counters of pauses tell, and what holds them up is found by then. Where
+    the cabling is not known that takes longer, and what is paused is never what holds up others.
     """
     sending = [queue for queue in queues if queue.subject.type == "nic" and sent_by_nics(queue.directions)]
     held = sending if len(sending) >= HELD_UP else [queue for queue in sending if queue.subject.id in paused]
     if len(paused) >= HELD_UP:
         held = [*held, *(queue for queue in queues if _is_somewhere_inferred(queue))]
-    return [_waiting(queue) if queue in held else queue for queue in queues]
+    victims = set(paused) if len(paused) >= HELD_UP else set()
+    return [_waiting(q, _UNKNOWN_NS if q.subject.id in victims else _READ_NS) if q in held else q for q in queues]
 
 
 def one_of_several(queues: list[Detection], paused: Sequence[str], reported: frozenset[str]) -> list[Detection]:
@@ -212,5 +214,5 @@ def _is_somewhere_inferred(queue: Detection) -> bool:
     return queue.subject.id.startswith("~") or is_inferred(queue.subject)
 
 
-def _waiting(queue: Detection) -> Detection:
-    return replace(queue, confirm_ns=max(queue.confirm_ns, _READ_NS))
+def _waiting(queue: Detection, wait_ns: int = _READ_NS) -> Detection:
+    return replace(queue, confirm_ns=max(queue.confirm_ns, wait_ns))

@@ -95,6 +95,8 @@ def test_what_nics_send_waits_for_the_counters_where_several_do_or_one_is_paused
     assert min(waits["h0/r0"], waits["h4/r0"]) > 2 * NS_PER_S and waits["h2/r0"] == received.confirm_ns
     assert waiting_for_counters([one, received], []) == [one, received]
     assert waiting_for_counters([one, received], ["h0/r0"])[0].confirm_ns > 2 * NS_PER_S
+    waits = {q.subject.id: q.confirm_ns for q in waiting_for_counters([one, other], ["h0/r0", "h1/r0"])}
+    assert waits["h0/r0"] > 4 * NS_PER_S > waits["h4/r0"], "what is paused holds up nobody"
 
 
 def test_without_cabling_the_full_port_is_the_one_queue_that_stands_in_the_core_or_beyond() -> None:
