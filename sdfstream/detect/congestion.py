@@ -312,8 +312,10 @@ class CongestionDetector:
     def _may_pass(self, location: Location, excess_us: float, age_ns: int, now: Instant) -> bool:
         """Whether a queue of this age may be a burst, a path that became longer, or what a surge of load makes."""
         subject, single = location.subject, location.slots.size == 1
-        if single and subject in self._mild and age_ns < _ALONE_NS:
-            return True  # of a few paths one is left: that makes it no worse
+        if single and (subject in self._mild or in_doubt(location)) and age_ns < _ALONE_NS:
+            return (
+                True  # of a few paths one is left: that makes it no worse; or whether it crosses the place is in doubt
+            )
         if age_ns < (_SINGLE_NS if single else _ALONE_NS) and self._of_few(location, now):
             self._mild.add(subject)
             return True

@@ -175,7 +175,9 @@ def on_a_link(detector: Any, paths: int | None) -> Any:
     whole = location(Subject("link", "l0--s0"), numbers[:1], ["l0->s0"])[0]
     over = numbers[crossing(cabling, numbers, whole) > 0.9]
     assert over.size >= 4
-    return location(Subject("link", "l0--s0"), over[:paths], ["l0->s0"])[0]
+    found = location(Subject("link", "l0--s0"), over[:paths], ["l0->s0"])[0]
+    found.probability = 0.95
+    return found
 
 
 def severity(detector: Any, place: Any, at_s: float, age_s: float, us: float = 60.0) -> str:
@@ -209,6 +211,17 @@ def test_a_switch_that_one_path_of_many_names_may_be_a_busy_host(fabric: Any, mo
     assert severity(mine, one, 100.0, 29.0, us=1160.0) == "info"
     assert severity(mine, one, 100.0, 31.0, us=1160.0) == "warning"
     assert severity(fresh(fabric[0]), two, 100.0, 2.0, us=1160.0) == "warning"
+
+
+def test_a_link_that_one_path_in_doubt_names_may_be_another(fabric: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a link of its leaf has died no path surely crosses the others, and so none says that all is well there."""
+    nothing = np.zeros(2 * fabric[0].cabling.sessions.count, np.bool_)
+    monkeypatch.setattr(fabric[0].delays, "current", lambda _: nothing)
+    sure, doubted = on_a_link(fabric[0], 1), on_a_link(fabric[0], 1)
+    doubted.probability = 0.82
+    assert severity(fresh(fabric[0]), sure, 100.0, 2.0, us=358.0) == "warning"
+    assert severity(fresh(fabric[0]), doubted, 100.0, 2.0, us=358.0) == "info"
+    assert severity(fresh(fabric[0]), doubted, 100.0, 6.0, us=358.0) == "warning"
 
 
 def test_a_queue_at_a_link_that_few_paths_see_is_no_worse_when_one_of_them_is_left(
