@@ -30,6 +30,7 @@ from sdfstream.detect.queues.placed import SURELY, UNPLACED, Located, crossing, 
 from sdfstream.detect.queues.surges import SURGE_NS, load_has_grown
 from sdfstream.detect.recent import LocationCache, revived
 from sdfstream.detect.root.crowded import CrowdedSwitches
+from sdfstream.detect.root.displaced import is_displaced
 from sdfstream.detect.root.held_up import (
     HELD_UP,
     behind_the_core,
@@ -310,12 +311,12 @@ class CongestionDetector:
         return "warning" if subject in self._serious else "info"
 
     def _may_pass(self, location: Location, excess_us: float, age_ns: int, now: Instant) -> bool:
-        """Whether a queue of this age may be a burst, a path that became longer, or what a surge of load makes."""
+        """Whether it may be a burst, a path that became longer, or what a surge of load or a dead link makes."""
         subject, single = location.subject, location.slots.size == 1
+        if is_displaced(location.directions, now.findings.reported("link-down"), self.cabling.topology, age_ns):
+            return True
         if single and (subject in self._mild or in_doubt(location)) and age_ns < _ALONE_NS:
-            return (
-                True  # of a few paths one is left: that makes it no worse; or whether it crosses the place is in doubt
-            )
+            return True  # of a few paths one is left, which makes it no worse, or it may not cross the place
         if age_ns < (_SINGLE_NS if single else _ALONE_NS) and self._of_few(location, now):
             self._mild.add(subject)
             return True

@@ -20,6 +20,7 @@ from sdfstream.detect.degraded import DegradedAgents
 from sdfstream.detect.delays import DelayBaselines
 from sdfstream.detect.flap import FlapDetector
 from sdfstream.detect.flows import Flows
+from sdfstream.detect.gray.late_agents import drop_losses
 from sdfstream.detect.health import Health
 from sdfstream.detect.inband import InBand
 from sdfstream.detect.instant import Detector
@@ -138,7 +139,7 @@ class Engines:
             self.comparison.take(windows)
         self.jobs.refresh()
         troubled = self.troubled(now_ns)
-        self.runs.wipe(np.flatnonzero(troubled))
+        drop_losses(self.runs, self.cabling, self.loss.standing.values(), troubled, now_ns)
         self.delays.tick()
         return troubled
 

@@ -17,8 +17,8 @@ An outage is timed by probes to ± one probe interval, by port readings to ± on
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import SOUND, Detection, symptom
-from sdfstream.detect.inferred.hidden import evidence_of
+from sdfstream.detect.inferred.hidden import evidence_of, is_inferred
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.runs import Gap
 from sdfstream.numeric.damping import Damping
@@ -71,10 +71,14 @@ class _PortDowns:
 
 @dataclass(slots=True)
 class _Placed:
-    """By what an inferred link is known, which no map names: NICs on its switch, and paths that its last outage hit."""
+    """By what an inferred link is known, which no map names, from its last outage."""
 
-    nics: tuple[str, ...]
-    paths: tuple[str, ...]
+    nics: tuple[str, ...] = ()
+    """On its switch."""
+    paths: tuple[str, ...] = ()
+    """That the outage hit."""
+    suspects: tuple[tuple[str, float], ...] = ()
+    """What it may have been, and how probably."""
 
 
 class FlapDetector:
@@ -169,14 +173,22 @@ class FlapDetector:
         for gap in self.gaps:
             self.pulse(gap.subject, gap.down_ns, gap.up_ns)
             if gap.found.beside:
-                self._placed[f"{gap.subject.type} {gap.subject.id}"] = _Placed(gap.found.beside, gap.paths)
+                placed = _Placed(gap.found.beside, gap.paths, tuple(gap.found.suspects))
+                self._placed[f"{gap.subject.type} {gap.subject.id}"] = placed
         silent = [d for d in now.silence.detections if d.kind not in SOUND]
         down = {d.subject: d.since_ns for d in silent if now.findings.is_open(d.kind, d.subject)}
         down = {s: since_ns for s, since_ns in down.items() if s.type in ("nic", "host", "link", "switch")}
         for subject in now.silence.recovering:  # an outage ends with the first probe that passes
             down.pop(subject, None)
+        self._place(d for d in silent if d.subject in down and is_inferred(d.subject))
         self.update(down, now.reached_ns)
         return self.flapping(now.now_ns)
+
+    def _place(self, outages: Iterable[Detection]) -> None:
+        """Keep what the outages of inferred links may have been, beside what short ones told."""
+        for d in outages:
+            key = f"{d.subject.type} {d.subject.id}"
+            self._placed[key] = replace(self._placed.get(key, _Placed()), suspects=d.suspects)
 
     def flapping(self, now_ns: int) -> list[Detection]:
         """Subjects to which at least one rule applies at `now_ns`."""
@@ -219,7 +231,7 @@ class FlapDetector:
         if not fired:
             return None
         starts = [o.down_ns for o in outages] + [at for at, _ in (*port.by_carrier, *port.by_downed)]
-        placed = self._placed.get(key, _Placed((), ()))
+        placed = self._placed.get(key, _Placed())
         penalty = self._damping.get(key, Damping()).penalty_at(now_ns)
         evidence = (
             Evidence("flaps", float(count), "1", name, float(self.config.flap_count)),
@@ -237,7 +249,7 @@ class FlapDetector:
             0.95,
             evidence,
             severity="urgent",
-            suspects=((name, 1.0),),
+            suspects=placed.suspects or ((name, 1.0),),
             symptoms=tuple(symptom("path-down", Subject("path", path), min(starts)) for path in placed.paths),
             detail="; ".join(fired),
         )
@@ -268,7 +280,7 @@ class FlapDetector:
             "outages": [[key, [asdict(o) for o in outages]] for key, outages in self._outages.items()],
             "ports": [[nic, saved] for nic, saved in ports.items()],
             "damping": [[key, asdict(d)] for key, d in self._damping.items()],
-            "placed": [[key, list(p.nics), list(p.paths)] for key, p in self._placed.items()],
+            "placed": [[key, list(p.nics), list(p.paths), list(p.suspects)] for key, p in self._placed.items()],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -282,8 +294,10 @@ class FlapDetector:
             port.by_carrier.extend(by_carrier)
             port.by_downed.extend(by_downed)
         self._damping = {key: Damping(**d) for key, d in state["damping"]}
-        placed = state.get("placed", ())  # a release before had none
-        self._placed = {key: _Placed(tuple(nics), tuple(paths)) for key, nics, paths in placed}
+        self._placed = {}
+        for key, nics, paths, *suspects in state.get("placed", ()):  # releases before had none, then no suspects
+            likely = tuple((name, p) for name, p in (suspects[0] if suspects else ()))
+            self._placed[key] = _Placed(tuple(nics), tuple(paths), likely)
 
 
 def _rise(before: int, now: float) -> int:

@@ -25,13 +25,13 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import Detection, remedy, revived
 from sdfstream.detect.learned.causes import LearnedCauses
 from sdfstream.numeric.damping import Damping
-from sdfstream.records.finding import Evidence, Finding, Subject
+from sdfstream.records.finding import SEVERITIES, Evidence, Finding, Severity, Subject
 from sdfstream.records.message import Event, Output
 from sdfstream.records.topics import FINDING
 from sdfstream.records.units import NS_PER_MS, NS_PER_S
@@ -245,7 +245,7 @@ class Ledger:
         finding = Finding(
             id=entry.id,
             kind=detection.kind,
-            severity=detection.severity,
+            severity=_severity(entry, status),
             status=status,
             subject=detection.subject,
             since_at_ns=int(detection.since_ns),
@@ -306,6 +306,15 @@ def _has_changed(now: Detection, entry: _Entry) -> bool:
 
 def _matters(detection: Detection) -> str:
     return "|".join((detection.severity, detection.cause, detection.detail, *detection.jobs))
+
+
+def _severity(entry: _Entry, status: str) -> Severity:
+    """That of the detection; of what is over, no more than was said while it stood: an end alarms nobody."""
+    now = entry.detection.severity
+    if status != "resolved" or not entry.stated:
+        return now
+    said = entry.stated.partition("|")[0]
+    return now if SEVERITIES.index(now) <= SEVERITIES.index(said) else cast(Severity, said)
 
 
 def _finding_id(key: Key, since_ns: int) -> str:

@@ -97,8 +97,8 @@ class LossRuns:
         self.there.forget(slots)
         self.wipe(slots)
 
-    def wipe(self, slots: Ints) -> None:
-        """Count these sessions' losses from now on: what they lost so far is explained.
+    def wipe(self, slots: Ints, since_ns: int = 0) -> None:
+        """Count these sessions' losses from now on: what they lost so far, or since `since_ns`, is explained.
 
         Of what they sent so far, losses are still to come where answers have come already, and answers that were held
         up: neither count.
@@ -106,7 +106,10 @@ class LossRuns:
         fine = self.windows[0]
         self.table["counted_ns"][slots] = (fine.now_bin + 1) * fine.width_ns
         for window in self.windows:
-            window.reset(slots)
+            if since_ns:
+                window.reset_since(slots, since_ns)
+            else:
+                window.reset(slots)
 
     def take_back(self, slots: Ints) -> None:
         """Uncount the last runs of these sessions: they are of an outage, though none is as long as `LONG_RUN`."""

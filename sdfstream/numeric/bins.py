@@ -62,6 +62,17 @@ class RingBins:
                 self._counts[name][:, some] = 0
                 self._over[name][some] = 0
 
+    def reset_since(self, slots: Ints, since_ns: int) -> None:
+        """Count nothing for these slots in the bin that holds `since_ns`, nor later."""
+        slots = slots[slots < self.rows]
+        for name in self.fields:
+            if slots.size and self.holds(name):
+                for number in range(max(since_ns // self.width_ns, self.now_bin - self.bins + 1), self.now_bin + 1):
+                    column = self._counts[name][number % self.bins]
+                    if number < self.now_bin:
+                        self._over[name][slots] -= column[slots]
+                    column[slots] = 0
+
     def advance(self, now_ns: int) -> None:
         """Let the window end at `now_ns`; time never goes back."""
         new = now_ns // self.width_ns

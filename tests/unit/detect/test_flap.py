@@ -136,3 +136,23 @@ def test_a_transport_that_comes_and_goes_is_no_flapping_cable(kind: str, flaps_e
         )
         found += flaps.detections(now)
     assert bool(found) == flaps_expected
+
+
+def test_a_link_that_no_map_names_is_told_with_what_its_outages_may_have_been() -> None:
+    core, suspects = Subject("link", "~core"), (("~leaf(h00:r0)--~core", 0.5), ("~leaf(h01:r0)--~core", 0.5))
+    flaps, found = FlapDetector(DetectConfig()), []
+    silent = Detection("link-down", core, 0, "unknown", 1.0, (), suspects=suspects)
+    for second in range(60):
+        now_ns = T0 + second * S
+        down = [replace(silent, since_ns=now_ns)] if second % 30 in range(5, 18) else []
+        now: Any = SimpleNamespace(
+            now_ns=now_ns,
+            reached_ns=now_ns,
+            silence=SimpleNamespace(detections=down, hosts=frozenset(), recovering=frozenset()),
+            findings=SimpleNamespace(is_open=lambda kind, subject: True),
+        )
+        found += flaps.detections(now)
+        fresh = FlapDetector(DetectConfig())
+        fresh.restore(flaps.snapshot())
+        flaps = fresh
+    assert {d.suspects for d in found} == {suspects}

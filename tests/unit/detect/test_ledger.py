@@ -107,6 +107,17 @@ def test_a_change_soon_after_a_statement_is_told_a_second_after_that() -> None:
     assert said == [(3, "link-failure"), (13, "port-disabled")]
 
 
+@pytest.mark.parametrize(("ticks", "told"), [(10, ["info", "info"]), (20, ["info", "warning", "warning"])])
+def test_what_ends_is_no_worse_than_was_said_while_it_stood(ticks: int, told: list[str]) -> None:
+    """It opens at 0.3 s and is worse from 0.6 s on, which is said a second after it opened, if it still stands."""
+    ledger, said = make(), []
+    for tick in range(ticks + 20):
+        now = replace(DETECTION, severity="info" if tick < 6 else "warning")
+        out = ledger.take("s", [now] if tick < ticks else [], T0 + tick * S // 10)
+        said += [o.body.data["severity"] for o in out]
+    assert said == told
+
+
 def test_ids_are_stable_and_differ_between_findings() -> None:
     first, again = life(make(), [True] * 5)[0][1], life(make(), [True] * 5)[0][1]
     other = life(make(), [True] * 5, replace(DETECTION, since_ns=T0 + 1))[0][1]

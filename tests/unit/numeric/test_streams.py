@@ -73,6 +73,30 @@ def test_ring_bins_equal_a_queue_of_events(steps: list[tuple[int, int, int]]) ->
         events[-1] = (now // 10, slot, n)
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2), st.integers(1, 3)), max_size=30),
+    st.integers(0, 100),
+    st.sets(st.integers(0, 2)),
+)
+def test_ring_bins_forget_what_a_slot_counted_since(
+    steps: list[tuple[int, int, int]], back: int, wiped: set[int]
+) -> None:
+    ring, now, events = RingBins(5, 10, ("n",)), 0, []
+    ring.ensure(3)
+    for passed, slot, n in steps:
+        now += passed
+        ring.advance(now)
+        ring.add("n", np.array([slot]), n)
+        events.append((now // 10, slot, n))
+    since = max(0, now - back)
+    ring.reset_since(np.array(sorted(wiped), np.int64), since)
+    left = [e for e in events if e[0] > now // 10 - 5 and not (e[1] in wiped and e[0] >= since // 10)]
+    assert ring.totals("n").tolist() == [sum(e[2] for e in left if e[1] == s) for s in range(3)]
+    ring.advance(now + 10)
+    left = [e for e in left if e[0] > now // 10 - 4]
+    assert ring.totals("n").sum() == sum(e[2] for e in left)
+
+
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40), st.sampled_from([0.01, 0.2, 1.0]))
 def test_moments_equal_scalar_and_plain_ones(xs: list[float], alpha: float) -> None:
     m, mean, var = EwMoments(alpha), 0.0, 0.0
