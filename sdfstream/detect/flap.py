@@ -180,11 +180,11 @@ class FlapDetector:
         down = {s: since_ns for s, since_ns in down.items() if s.type in ("nic", "host", "link", "switch")}
         for subject in now.silence.recovering:  # an outage ends with the first probe that passes
             down.pop(subject, None)
-        self._place(d for d in silent if d.subject in down and is_inferred(d.subject))
+        self._note_suspects(d for d in silent if d.subject in down and is_inferred(d.subject))
         self.update(down, now.reached_ns)
         return self.flapping(now.now_ns)
 
-    def _place(self, outages: Iterable[Detection]) -> None:
+    def _note_suspects(self, outages: Iterable[Detection]) -> None:
         """Keep what the outages of inferred links may have been, beside what short ones told."""
         for d in outages:
             key = f"{d.subject.type} {d.subject.id}"
