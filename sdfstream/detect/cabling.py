@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.inferred.floors import RoundTripFloors
-from sdfstream.detect.routes import Hops, LinkEnds, TracedRoute
+from sdfstream.detect.routes import Hops, LinkEnds, TracedLinks, TracedRoute
 from sdfstream.detect.sessions import NameIndex, Sessions
 from sdfstream.numeric.proximity import leaf_groups
 from sdfstream.records.fabric import Topology, link_id
@@ -64,6 +64,7 @@ class Cabling:
         """(sessions, 2) evidence from before this bus time is taken over an earlier route; 0: all over the present."""
         self.closed = np.zeros((0, 2), np.bool_)
         """(sessions, 2) the path can cross no other elements."""
+        self.traced = TracedLinks()
         self._routes: dict[tuple[int, int], TracedRoute] = {}
         self._stale: dict[int, None] = {}
         self.moves: dict[str, int] = {}
@@ -99,9 +100,12 @@ class Cabling:
         A path whose packets are sprayed does not move: each of its traces shows another of its ways.
         """
         self.note_hops(hops)
+        dscp = int(self.sessions.table["dscp"][slot])
+        if self.traced.take(self.topology, dscp, hops, at_ns):
+            self._stale |= dict.fromkeys(np.flatnonzero(self.sessions.table["dscp"] == dscp).tolist())
         known = self._routes.get((slot, direction))
         self._stale[slot] = None
-        if known is None:
+        if known is None or self.traced.is_sprayed(dscp):
             self._routes[slot, direction] = TracedRoute(hops, at_ns)
             return False
         since_ns = known.doubted(self.moves, self.topology.router) or at_ns
@@ -175,7 +179,9 @@ class Cabling:
             del self._stale[slot]
             if slot < src.size and src[slot] >= 0:
                 for direction in (FWD, REV):
-                    route = self.route(*self._ends(slot, direction), self._routes.get((slot, direction)))
+                    sprayed = self.traced.is_sprayed(int(self.sessions.table["dscp"][slot]))
+                    known = None if sprayed else self._routes.get((slot, direction))
+                    route = self.route(*self._ends(slot, direction), known)
                     self._write(slot, direction, *route)
 
     def _write(self, slot: int, direction: int, crossed: dict[int, float], closed: bool) -> None:
@@ -353,6 +359,7 @@ class Cabling:
             "stale": list(self._stale),
             "moves": [[router, at] for router, at in self.moves.items()],
             "moved": [self.moved, self._unsettled],
+            "traced": self.traced.snapshot(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -369,6 +376,7 @@ class Cabling:
         self._stale = dict.fromkeys(state["stale"])
         self.moves = {str(router): int(at) for router, at in state["moves"]}
         self.moved, self._unsettled = state["moved"]
+        self.traced.restore(state.get("traced", ((), ())))  # a release before had none
 
 
 def _mixed(routes: list[dict[str, float]], others: float) -> dict[str, float]:

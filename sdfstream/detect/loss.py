@@ -28,7 +28,7 @@ from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, revived, symptom
 from sdfstream.detect.gray.behind import grown, leaving, links_instead, paths_instead
-from sdfstream.detect.gray.dead_uplink import as_if_dead, uplinks_of_one_dead
+from sdfstream.detect.gray.dead_uplink import as_if_dead, which_is_dead
 from sdfstream.detect.gray.directed import directed
 from sdfstream.detect.gray.explained_away import explained_away
 from sdfstream.detect.gray.going_on import lost_evenly
@@ -37,7 +37,7 @@ from sdfstream.detect.gray.lossy import ALIKE, UNLIKE, LossySubject, clearest, e
 from sdfstream.detect.gray.one_spine import one_of_spines
 from sdfstream.detect.gray.spines import is_one_of_spines
 from sdfstream.detect.gray.unexplained import is_unexplained, normal_share
-from sdfstream.detect.gray.whole_switch import CLEAR, is_set_apart, is_sprayed
+from sdfstream.detect.gray.whole_switch import CLEAR, is_set_apart, is_sprayed, says_no_more
 from sdfstream.detect.inferred.hidden import evidence_of
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.liveness import SessionLiveness
@@ -144,11 +144,13 @@ class LossDetector:
         ids = frozenset(s.id for s in self.standing)
         seen_now = Observations.of(used, "both", k, n)
         found = locate(self.cabling, seen_now, noise=normal, kind="loss", incumbents=ids, most=12)
+        known = [x.location for x in self.standing.values()]
+        found = [x for x in found if not any(says_no_more(x, location) for location in known)]
         for x in (x for x in found if x.subject in self.standing):
             self.standing[x.subject].heed(x, whole=look is _LONG)
         standing = np.array(list(exposures.values())).reshape(len(exposures), counts.probes.size)
         apart = normal + fit_shares(k, n, standing[:, used], normal)[0] @ standing
-        new = links_instead(self.cabling, found, [x.location for x in self.standing.values()], counts, apart)
+        new = links_instead(self.cabling, found, known, counts, apart)
         if (spine := one_of_spines(self.cabling, counts, apart, self.limit)) is not None:
             new = {spine.subject: spine}
         pool = exposures | {s: exposure(self.cabling, x, self.runs.sessions.count) for s, x in new.items()}
@@ -320,13 +322,12 @@ class LossDetector:
         found, reported = now.found.get("congestion", []), now.findings.reported("congestion")
         self._queues |= {queue.subject: (queue, now.now_ns) for queue in found if queue.subject.id in reported}
         queues = [*self._queues.values(), *((q, now.now_ns) for q in found if q.subject not in self._queues)]
-        for detection in detections:
-            lossy = self.standing[detection.subject]
+        for (subject, lossy), detection in zip(list(self.standing.items()), detections, strict=True):
             last_ns = [ns for queue, ns in queues if drops(queue, detection, self.cabling)]
             lossy.queued_ns = max([lossy.queued_ns, *last_ns])
             if lossy.queued_ns and now.now_ns - lossy.queued_ns > _DRAINED_NS:
                 self._begin_afresh(lossy)
-                del self.standing[detection.subject]
+                del self.standing[subject]
         for subject, (queue, ns) in list(self._queues.items()):
             if now.now_ns - ns > _DRAINED_NS:
                 del self._queues[subject]
@@ -340,10 +341,11 @@ class LossDetector:
         return crossing[~self._beside_standing(crossing)]
 
     def _detection(self, lossy: LossySubject, a: Floats, seen: KnownLosses) -> Detection:
-        location = lossy.location
         if not lossy.events:
             counts = lossy.counts(seen)
             lossy.measure(counts, counts.used, a[counts.used], -1.0, np.zeros(counts.used.size))
+        uplinks = which_is_dead(self.cabling, lossy, seen)
+        location = lossy.dead or lossy.location
         share, low, high = lossy.shares()
         normal = self.normal
         where = " ".join(location.directions)
@@ -356,20 +358,20 @@ class LossDetector:
             *evidence_of(() if location.subject.type == "switch" else location.beside),
         )
         paths = [str(self.cabling.sessions.path_id(s, "fwd")) for s in lossy.harmed[:MAX_SYMPTOMS].tolist()]
-        uplinks = uplinks_of_one_dead(self.cabling.topology, location.subject, lossy.events, lossy.probes)
+        dead = uplinks > 0 or lossy.dead is not None
         detail = f"loses probes {where}" + ("" if location.direction_known else " (direction not told apart)")
         return Detection(
             "loss",
             location.subject,
             lossy.since_ns,
-            "link-failure" if uplinks else "gray-failure",
+            "link-failure" if dead else "gray-failure",
             location.probability,
             evidence,
             suspects=tuple(location.suspects),
             symptoms=tuple(symptom("loss", Subject("path", p), lossy.since_ns) for p in paths),
             confirm_ns=0 if lossy.evenly and location.subject.type == "switch" else 300 * NS_PER_MS,
             hold_ns=2 * NS_PER_S,
-            detail=detail + (as_if_dead(self.cabling.topology, location.subject, uplinks) if uplinks else ""),
+            detail=detail + (as_if_dead(self.cabling.topology, location.subject, uplinks) if dead else ""),
             directions=tuple(location.directions),
             direction_known=location.direction_known,
             sessions=tuple(lossy.harmed[:MAX_SYMPTOMS].tolist()),

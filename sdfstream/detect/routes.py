@@ -12,6 +12,9 @@ a trace that differs                 the old hops become `former` up to `changed
 a router on it moved flows           in doubt from that router on (`doubt_at`), until it is traced anew
 it differed `SPRAYED` times lately   it is not one route: the last few are taken together
 ===================================  ================================================================================
+
+Where many traces contradict themselves, since each packet of a trace took a way of its own, a class of packets is
+**sprayed** (`TracedLinks`): no trace shows the way of any other packet, and nothing of the above is asked.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sdfstream.records.fabric import Topology
 from sdfstream.records.units import NS_PER_S
 
 Hops = list[str | None]
@@ -27,6 +31,12 @@ Hops = list[str | None]
 SPRAYED: Final = 3
 _LATELY_NS: Final = 600 * NS_PER_S
 _MOST_OTHERS: Final = 4
+_PASSED: Final = 8
+_LEAST_HOPS: Final = 3
+"""Routers of a trace that can contradict itself: two leaves, and what is between."""
+_TRACES, _FEWEST, _CONTRADICT = 64, 8, 0.3
+"""So many traces tell whether packets are sprayed, so few do, and this share of them contradicts itself: half of them
+where two ways are open, more where there are more; hardly any where routes are hashed."""
 _MOST_ADDRESSES: Final = 100_000
 
 
@@ -107,6 +117,46 @@ class TracedRoute:
     def snapshot(self) -> dict[str, Any]:
         """Plain values, to be packed at once: lists are the route's own."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+
+class TracedLinks:
+    """What traces show of declared links and of classes of packets, whosever they are.
+
+    A trace that contradicts itself may have met a route that moved meanwhile; of sprayed packets most traces do.
+    """
+
+    def __init__(self) -> None:
+        self.passed_ns: dict[str, list[int]] = {}
+        """Declared directions by which packets of traces came, with the bus times of the last ones, oldest first."""
+        self._contradicted: dict[int, list[bool]] = {}
+        """DSCP to whether each of its last traces contradicted itself, oldest first."""
+
+    def take(self, topology: Topology, dscp: int, hops: Hops, at_ns: int) -> bool:
+        """Take a trace of a class; True when it is known now to be sprayed, or no more."""
+        for hop in hops:
+            if hop is not None and topology.arrival(hop) is not None:
+                name = topology.direction(hop)
+                self.passed_ns[name] = [*self.passed_ns.get(name, [])[1 - _PASSED :], at_ns]
+        if len(hops) < _LEAST_HOPS or None in hops or not topology.leaf_of:
+            return False
+        before, last = self.is_sprayed(dscp), self._contradicted.get(dscp, [])
+        self._contradicted[dscp] = [*last[1 - _TRACES :], topology.contradicted_by(hops)]
+        return self.is_sprayed(dscp) != before
+
+    def is_sprayed(self, dscp: int) -> bool:
+        """Whether each packet of this class takes a way of its own."""
+        last = self._contradicted.get(dscp, ())
+        return len(last) >= _FEWEST and sum(last) >= _CONTRADICT * len(last)
+
+    def snapshot(self) -> list[Any]:
+        """The whole state as plain values."""
+        return [[[*each] for each in known.items()] for known in (self.passed_ns, self._contradicted)]
+
+    def restore(self, state: Any) -> None:
+        """Take up a state made by `snapshot`."""
+        passed, contradicted = state
+        self.passed_ns = {str(name): [int(at) for at in times] for name, times in passed}
+        self._contradicted = {int(dscp): [bool(x) for x in last] for dscp, last in contradicted}
 
 
 def differs(old: Sequence[str | None], new: Sequence[str | None]) -> int | None:

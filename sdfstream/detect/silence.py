@@ -343,7 +343,9 @@ class SilenceDetector:
         )
         if found.members:
             where = f"all {len(found.members)} NICs: {where}"
-        silent = found.slots if kind == "path-down" and found.slots.size <= MAX_SYMPTOMS else found.slots[:0]
+        sprayed = self.cabling.traced.is_sprayed(int(self.sessions.table["dscp"][found.slots[0]]))
+        few = found.slots.size <= MAX_SYMPTOMS and (kind == "path-down" or sprayed)
+        silent = found.slots if few else found.slots[:0]
         missed = (now_ns - seen.since_ns[silent]) // np.maximum(self.liveness.table["interval_ns"][silent], 1)
         return Detection(
             kind,

@@ -219,17 +219,31 @@ class Agents:
                 ("rev", table.rev, s.dst_host, s.flow_rev),
             ):
                 host = int(by[k])
-                choice = int(self.outbox.rng.integers(spray)) if spray > 1 else 0
-                route = [x for x in routes[choice, k].tolist() if x != self.fabric.links]
-                if silent[host] or any(now.stops(x, flows[k]) for x in dropping.intersection(route)):
+                stops = {x for x in dropping if now.stops(x, flows[k])}
+                if silent[host] or (spray == 1 and not stops.isdisjoint(routes[0, k].tolist())):
                     continue
                 when_ns = at_ns + turn * NS_PER_MS // 4
-                hops = [self.fabric.address(x) for x in route[:-1]]
+                hops = self._hops(routes[:, k], stops)
                 data = rows.route_data(self.name(k), direction, hops, self.clocks.shown(host, when_ns, self.start_ns))
                 name = self.fabric.hosts[host]
                 key = "{} {} {} {} {}".format(*self.name(k), direction)
                 event = Event("sdf.state.topology.path.v1", name, f"{key}-{when_ns}", self.start_ns + when_ns, data)
                 self.outbox.put(when_ns, TOPOLOGY, key, event, source=name)
+
+    def _hops(self, routes: Int64s, stops: set[int]) -> list[str | None]:
+        """Addresses of a trace's hops over one of these (choices, links) routes; None: no answer.
+
+        Sprayed, each packet takes a route of its own, and three try each hop.
+        """
+        choices = [[x for x in route if x != self.fabric.links] for route in routes.tolist()]
+        if len(choices) == 1:
+            return [self.fabric.address(x) for x in choices[0][:-1]]
+        hops: list[str | None] = []
+        for hop in range(len(choices[0]) - 1):
+            tried = (choices[self.outbox.rng.integers(len(choices))][: hop + 1] for _ in range(3))
+            came = next((route[hop] for route in tried if stops.isdisjoint(route)), None)
+            hops.append(None if came is None else self.fabric.address(came))
+        return hops
 
     # -- ports ------------------------------------------------------------------------------------------------------
 

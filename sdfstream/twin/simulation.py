@@ -121,7 +121,9 @@ class Twin:
     def _traces(self, until_ns: int, now: Conditions) -> None:
         if not self.scenario.known.traces:
             return
-        if until_ns % _TRACE_NS == 0:
+        if self.fabric.spec.hash == "spray" and until_ns > NS_PER_S:
+            self._retrace.append((until_ns, self._due(until_ns)))
+        elif until_ns % _TRACE_NS == 0:
             self._retrace.append((until_ns, list(range(len(self.sessions)))))
         while self._retrace and self._retrace[0][0] <= until_ns:
             at_ns, numbers = self._retrace.pop(0)
@@ -129,6 +131,11 @@ class Twin:
         while self.reported is not None and self._retrace_flows and self._retrace_flows[0][0] <= until_ns:
             at_ns, numbers = self._retrace_flows.pop(0)
             self.reported.trace(self._flow_routes, numbers, max(at_ns, until_ns), now.down | now.mute)
+
+    def _due(self, until_ns: int) -> list[int]:
+        """Sessions that are traced in this block, once a minute each: a trace shows one of its ways at one time."""
+        first, last = (at_ns * len(self.sessions) // _TRACE_NS for at_ns in (until_ns - self.block_ns, until_ns))
+        return [turn % len(self.sessions) for turn in range(first, last)]
 
     def _advance(self, begin_ns: int, until_ns: int) -> None:
         """Cells up to `until_ns`; those before `begin_ns` are forgotten."""

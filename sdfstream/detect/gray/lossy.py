@@ -73,6 +73,8 @@ class LossySubject:
     """Of all that surely cross it, those that lost something."""
     evenly: bool = False
     """It was found by what all its paths lost one probe after the other (`going_on`)."""
+    dead: Location | None = None
+    """The one uplink, or spine, of it that passes nothing (`dead_uplink`); None: nobody knows which."""
 
     @classmethod
     def lost_evenly(
@@ -188,7 +190,9 @@ class LossySubject:
     def revived(cls, saved: dict[str, Any]) -> LossySubject:
         """From the plain values that a snapshot holds."""
         arrays = {name: np.asarray(saved[name], np.int64) for name in ("slots", "harmed")}
-        return cls(**{**saved, **arrays, "location": revived(saved["location"])})
+        dead = saved.get("dead")  # a release before had none
+        located = {"location": revived(saved["location"]), "dead": dead and revived(dead)}
+        return cls(**{**saved, **arrays, **located})
 
 
 def _ended(course: Course, share: float, base: float, events: int, probes: int) -> bool:

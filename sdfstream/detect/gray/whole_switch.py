@@ -31,6 +31,18 @@ _ALIKE: Final = 1.0
 """By so many sigmas more than chance they may vary."""
 
 
+def says_no_more(found: Location, standing: Location) -> bool:
+    """Whether what was found is some link of a switch that stands, nobody knows which: it is no better answer.
+
+    Where packets are sprayed, a long window that still holds the time before the loss fits any of its links as well.
+    """
+    switch = standing.subject
+    if switch.type != "switch" or found.subject.type == "link" or standing.probability < CLEAR:
+        return False
+    several = len(found.directions) > 1 and found.probability < CLEAR
+    return several and all(switch.id in name.split("->") for name in found.directions)
+
+
 def all_lose_alike(slots: Int64s, counts: LossCounts, others: Float64s) -> bool:
     """Whether these sessions lose the same share, as far as that can be told, and it can be told.
 

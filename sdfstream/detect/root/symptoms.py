@@ -12,6 +12,7 @@ root                                             its symptoms
                                                  marks that were told of the same link before its delay showed
                                                  clocks without a bound, where packets wait for milliseconds
 ``loss`` that was reported                       short silence of single paths over it: probes lost in a row, by chance
+                                                 loss told of its switch, or of the spines, before it was known which
 ================================================ =================================================================
 
 A symptom begins with its root or later, and ends with it or a little later. Once it is told it is not told again: a
@@ -26,6 +27,7 @@ from typing import Any
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, revived, symptom
+from sdfstream.detect.gray.dead_uplink import names_the_dead
 from sdfstream.detect.instant import OpenFindings
 from sdfstream.detect.root.chance import silences
 from sdfstream.detect.root.queues import drops, unsettles
@@ -124,11 +126,12 @@ class Roots:
     def _root_of(self, detection: Detection, now_ns: int) -> _Root | None:
         """The widest root that explains a detection."""
         memory_ns = _MEMORY_NS.get(detection.kind, _LINGERS_NS)
+        of_loss_ns = max(memory_ns, _LINGERS_NS)  # what loses is looked at every other time
         found = [
             root
             for key, root in self._roots.items()
             if key != key_of(detection)
-            and now_ns - root.last_ns <= memory_ns
+            and now_ns - root.last_ns <= (of_loss_ns if root.detection.kind == "loss" else memory_ns)
             and (
                 root.detection.since_ns - _BEFORE_NS <= detection.since_ns <= root.last_ns + _AFTER_NS
                 or _same_queue(root.detection, detection)
@@ -146,7 +149,7 @@ class Roots:
         if root.kind == "congestion":
             return by.reported and (_same_queue(root, other) or drops(root, other, self.cabling))
         if root.kind == "loss":
-            return by.reported and silences(root, other, self.cabling)
+            return by.reported and (silences(root, other, self.cabling) or names_the_dead(root, other))
         if not by.reported and now_ns - by.last_ns > _SUSPECTED_NS:
             return False
         if other.kind not in _OF_SILENCE or other.alone or _wide(other):

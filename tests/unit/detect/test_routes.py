@@ -103,6 +103,32 @@ def test_a_path_that_is_sprayed_does_not_move() -> None:
     assert moved == [False, True, True, False, False]
 
 
+def sprayed(first: str, second: str) -> list[str | None]:
+    """A trace whose second and third packet took these spines."""
+    return [address("h0/r0", "l0"), address("l0", first), address(second, "l1")]
+
+
+def test_where_traces_contradict_themselves_no_trace_shows_a_route() -> None:
+    """Each of its packets took a way of its own: all paths of the class may cross any spine, traced or not."""
+    w = World()
+    for i in range(8):
+        w.cabling.trace(i % 2, FWD, sprayed("s0", f"s{i % 2}"), i * S)
+    spread = {"l0->s0": 0.5, "l0->s1": 0.5, "s0->l1": 0.5, "s1->l1": 0.5}
+    assert w.crossed(0) == w.crossed(1) == spread
+    again = World()
+    again.cabling.restore(w.cabling.snapshot())
+    assert again.crossed(0) == spread
+    last = {name: times[-1] for name, times in again.cabling.traced.passed_ns.items()}
+    assert last == {"h0/r0->l0": 7 * S, "l0->s0": 7 * S, "s0->l1": 6 * S, "s1->l1": 7 * S}
+
+
+def test_few_that_contradict_themselves_have_met_a_route_that_moved() -> None:
+    w = World()
+    for i in range(8):
+        w.cabling.trace(0, FWD, sprayed("s0", "s0" if i % 4 else "s1"), i * S)
+    assert not w.cabling.traced.is_sprayed(0)
+
+
 def test_an_older_trace_that_comes_late_changes_nothing() -> None:
     route = TracedRoute(["a", "b"], 10)
     assert route.take(["a", "c"], 5) is None and route.hops == ["a", "b"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sdfstream.detect.gray.dead_uplink import as_if_dead, event_share, uplinks_of_one_dead
+from sdfstream.detect.gray.dead_uplink import MOST_UPLINKS, as_if_dead, event_share, the_dead_one, uplinks_of_one_dead
+from sdfstream.detect.localise import Location
 from sdfstream.detect.runs import LONG_RUN
 from sdfstream.records.fabric import Topology
 from sdfstream.records.finding import Subject
@@ -22,6 +23,7 @@ def leaf_spine(spines: int) -> Topology:
 
 
 LEAF = Subject("switch", "l0")
+S = 1_000_000_000
 
 
 def counted(share: float, sent: int = 80_000) -> tuple[int, int]:
@@ -64,3 +66,63 @@ def test_few_probes_two_uplinks_or_many_and_other_places_say_nothing() -> None:
     assert not uplinks_of_one_dead(leaf_spine(16), LEAF, 2_500, 40_000), "6 % may be gray loss of the whole leaf"
     for subject in (Subject("switch", "s0"), Subject("link", "l0--s0"), Subject("switch", "l9")):
         assert not uplinks_of_one_dead(fabric, subject, 10_000, 40_000)
+
+
+BOTH, ONE_WAY = event_share(7 / 16), event_share(1 / 4)
+UP, DOWN = ({f"s{i}": name.format(f"s{i}") for i in range(4)} for name in ("l0->{}", "{}->l0"))
+
+
+def located(subject: Subject) -> Location:
+    return Location(subject, [subject.id], True, 0.4, np.empty(0, np.int64), [(subject.id, 1.0)], 1.0)
+
+
+@pytest.mark.parametrize(
+    ("share", "unseen", "directions", "known"),
+    [
+        (BOTH, {"l0->s2", "s2->l0"}, ["l0->s2", "s2->l0"], True),
+        (BOTH, {"l0->s2", "s2->l0", "l0->s1"}, ["l0->s2", "s2->l0"], True),  # s1 was seen the other way
+        (BOTH, {"l0->s2", "s2->l0", "l0->s1", "s1->l0"}, None, True),
+        (BOTH, {"l0->s2"}, None, True),
+        (ONE_WAY, {"l0->s2"}, ["l0->s2"], True),
+        (ONE_WAY, {"s2->l0"}, ["s2->l0"], True),
+        (ONE_WAY, {"l0->s2", "s2->l0"}, ["l0->s2", "s2->l0"], False),  # what it answers is lost as well
+        (ONE_WAY, {"l0->s2", "s1->l0"}, None, True),
+        (BOTH, set(), None, True),
+    ],
+)
+def test_the_dead_uplink_is_the_one_by_which_no_trace_came(
+    share: float, unseen: set[str], directions: list[str] | None, known: bool
+) -> None:
+    passed_ns = {name: [10 * S] for name in (*UP.values(), *DOWN.values()) if name not in unseen}
+    found = the_dead_one(leaf_spine(4), located(LEAF), passed_ns, 5 * S, share)
+    if directions is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert (found.subject, found.directions) == (Subject("link", "l0--s2"), directions)
+        assert found.direction_known == known
+
+
+def test_traces_that_may_have_been_made_before_it_died_say_nothing() -> None:
+    passed_ns = {name: [10 * S] for name in (*UP.values(), *DOWN.values())}
+    passed_ns |= {UP["s2"]: [9 * S], DOWN["s2"]: [9 * S]}
+    assert the_dead_one(leaf_spine(4), located(LEAF), passed_ns, 7 * S, BOTH) is None
+    found = the_dead_one(leaf_spine(4), located(LEAF), passed_ns, 6 * S + S // 2, BOTH)
+    assert found is not None and found.subject.id == "l0--s2"
+
+
+def test_the_dead_spine_is_the_one_that_no_trace_passed() -> None:
+    passed_ns = {UP[s]: [10 * S] for s in ("s0", "s1", "s3")}
+    found = the_dead_one(leaf_spine(4), located(Subject("switch", "~core")), passed_ns, 5 * S, BOTH)
+    assert found is not None
+    assert (found.subject, found.directions) == (Subject("switch", "s2"), ["l0->s2", "s2->l0"])
+
+
+@pytest.mark.parametrize(("times", "named"), [(5, False), (7, True)])
+def test_of_many_uplinks_the_dead_one_is_told_once_none_by_it_is_no_chance(times: int, named: bool) -> None:
+    fabric = leaf_spine(16)
+    passed_ns = {f"l0->s{i}": [10 * S] * times for i in range(16) if i != 7}
+    assert not uplinks_of_one_dead(fabric, LEAF, *counted(1 - (15 / 16) ** 2))
+    assert uplinks_of_one_dead(fabric, LEAF, *counted(1 - (15 / 16) ** 2), MOST_UPLINKS) == 16
+    found = the_dead_one(fabric, located(LEAF), passed_ns, 5 * S, event_share(1 - (15 / 16) ** 2))
+    assert (None if found is None else found.subject.id) == ("l0--s7" if named else None)

@@ -10,7 +10,7 @@ import pytest
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.gray.known import LossCounts
-from sdfstream.detect.gray.whole_switch import all_lose_alike, is_sprayed, lose_beside_each_cable
+from sdfstream.detect.gray.whole_switch import all_lose_alike, is_sprayed, lose_beside_each_cable, says_no_more
 from sdfstream.detect.localise import Location
 from sdfstream.detect.stage import DetectStage
 from sdfstream.records.finding import Subject
@@ -92,3 +92,23 @@ def test_a_leaf_is_not_the_cause_where_paths_beside_it_lose_as_much(cabling: Any
     assert not is_sprayed(cabling, unclear, slots, seen, others, crossing, LIMIT)
     cable = replace(leaf, subject=Subject("link", "l0--s0"))
     assert not is_sprayed(cabling, cable, slots, seen, others, crossing, LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("found", "standing", "no_more"),
+    [
+        (("path", "p", 0.2, ["l0->s0", "s1->l0"]), ("switch", "l0", 1.0), True),
+        (("switch", "l0", 0.2, ["l0->s0", "s1->l0"]), ("switch", "l0", 1.0), True),
+        (("path", "p", 0.2, ["l0->s0", "s1->l1"]), ("switch", "l0", 1.0), False),
+        (("link", "l0--s0", 0.5, ["l0->s0", "s0->l0"]), ("switch", "l0", 1.0), False),  # it names one
+        (("path", "p", 0.95, ["l0->s0", "s1->l0"]), ("switch", "l0", 1.0), False),
+        (("path", "p", 0.2, ["l0->s0", "s1->l0"]), ("switch", "l0", 0.5), False),
+        (("path", "p", 0.2, ["l0->s0", "s1->l0"]), ("link", "l0--s0", 1.0), False),
+    ],
+)
+def test_any_link_of_a_switch_that_stands_is_no_better_answer(found: Any, standing: Any, no_more: bool) -> None:
+    def location(kind: Any, name: str, probability: float, directions: list[str]) -> Location:
+        slots = np.array([0, 1])
+        return Location(Subject(kind, name), directions, False, 0.1, slots, [(name, 1.0)], probability)
+
+    assert says_no_more(location(*found), location(*standing, [standing[1]])) == no_more

@@ -59,3 +59,19 @@ def test_silence_beside_the_link_or_of_other_kinds_is_not(cabling: Cabling) -> N
     assert not silences(loss(0.1), silent(4, ()), cabling)
     assert not silences(loss(0.1), replace(silent(4, over[:1]), kind="loss"), cabling)
     assert not silences(replace(loss(0.1), evidence=()), silent(4, over[:1]), cabling)
+
+
+def test_where_packets_are_sprayed_a_few_that_may_cross_it_are_chance_whatever_they_are_laid_to(
+    cabling: Cabling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = sessions_over(cabling, crossing=True)
+    leaf = replace(silent(6, over[:1]), kind="link-down", subject=Subject("switch", "l1"))
+    assert not silences(loss(0.4), leaf, cabling)
+    monkeypatch.setattr(cabling.traced, "is_sprayed", lambda dscp: True)
+    assert silences(loss(0.4), leaf, cabling)
+    assert not silences(loss(0.4), replace(leaf, sessions=over[:6]), cabling), "so many at once are no chance"
+    slots = np.arange(cabling.sessions.count)
+    never = slots[~np.isin(cabling.element[slots], cabling.numbers([LINK])).any(axis=(1, 2))]
+    assert not silences(loss(0.4), replace(leaf, sessions=(int(never[0]),)), cabling)
+    core = replace(loss(0.4), subject=Subject("switch", "~core"), directions=("~core",))
+    assert silences(core, leaf, cabling), "whatever goes from leaf to leaf crosses the spines"

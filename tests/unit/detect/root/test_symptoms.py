@@ -145,3 +145,34 @@ def test_marks_told_before_their_queue_shows_are_the_queues_while_that_is_no_les
     assert roots.gather([mistuned], ledger, "marks", T0 + 7 * S)[0] == [mistuned], "a threshold is no queue's"
     roots.gather([replace(queue, severity="info")], ledger, "congestion", T0 + 8 * S)
     assert not roots.gather([], ledger, "marks", T0 + 8 * S)[1], "a warning is not taken back for an information"
+
+
+def test_loss_that_was_told_of_a_leaf_is_its_dead_uplinks_once_that_is_known() -> None:
+    roots, ledger = made()
+    leaf, link = (replace(sick("loss", t, n, cause="link-failure"), confirm_ns=0) for t, n in
+                  (("switch", "l0"), ("link", "l0--s0")))  # fmt: skip
+    for now_s, found in ((1.0, leaf), (1.2, link), (1.4, link)):
+        own, explained = roots.gather([found], ledger, "loss", T0 + int(now_s * S))
+        ledger.take("loss", own, T0 + int(now_s * S))
+    assert names(own) == ["l0--s0"]
+    assert {key[2] for key in explained} == {"l0"}
+    gray = replace(link, cause="gray-failure")
+    roots, ledger = made()
+    for now_s, found in ((1.0, leaf), (1.2, gray), (1.4, gray)):
+        own, explained = roots.gather([found], ledger, "loss", T0 + int(now_s * S))
+        ledger.take("loss", own, T0 + int(now_s * S))
+    assert not explained
+
+
+def test_what_is_silent_by_chance_is_so_at_every_instant_though_losses_are_looked_at_at_every_other() -> None:
+    roots, ledger = made()
+    lossy = replace(sick("loss", "link", "l0--s0"), evidence=(Evidence("loss-share-high", 0.4, "1", "l0->s0"),))
+    ledger.take("loss", roots.gather([lossy], ledger, "loss", T0 + S)[0], T0 + S)
+    roots.gather([lossy], ledger, "loss", T0 + S)
+    by_name = roots._roots["loss", "link", "l0--s0"]
+    assert by_name.reported
+    quiet = replace(sick("link-down", "switch", "l0"), missed=4)
+    assert roots._root_of(quiet, T0 + S) is None  # it crosses nothing that loses
+    roots._explains = lambda root, other, now_ns: root.detection.kind == "loss"  # type: ignore[method-assign]
+    assert roots._root_of(quiet, T0 + S + S // 10) is by_name
+    assert roots._root_of(quiet, T0 + 7 * S) is None
