@@ -140,7 +140,8 @@ class TracedLinks:
         if len(hops) < _LEAST_HOPS or None in hops or not topology.leaf_of:
             return False
         before, last = self.is_sprayed(dscp), self._contradicted.get(dscp, [])
-        self._contradicted[dscp] = [*last[1 - _TRACES :], topology.contradicted_by(hops)]
+        # not by the first router: its address may follow its NIC to another leaf (`miscabled`)
+        self._contradicted[dscp] = [*last[1 - _TRACES :], topology.contradicted_by(hops[1:])]
         return self.is_sprayed(dscp) != before
 
     def is_sprayed(self, dscp: int) -> bool:

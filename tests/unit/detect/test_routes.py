@@ -129,6 +129,14 @@ def test_few_that_contradict_themselves_have_met_a_route_that_moved() -> None:
     assert not w.cabling.traced.is_sprayed(0)
 
 
+def test_a_nic_on_another_leaf_than_declared_sprays_nothing() -> None:
+    """Its traces contradict the cabling at the first router alone."""
+    w = World()
+    for i in range(8):
+        w.cabling.trace(0, FWD, [address("h0/r0", "l0"), address("l2", "s0"), address("s0", "l1")], i * S)
+    assert not w.cabling.traced.is_sprayed(0)
+
+
 def test_an_older_trace_that_comes_late_changes_nothing() -> None:
     route = TracedRoute(["a", "b"], 10)
     assert route.take(["a", "c"], 5) is None and route.hops == ["a", "b"]
