@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.detections import Detection
 from sdfstream.detect.gray.known import KnownLosses
@@ -46,14 +48,16 @@ _TRACED_NS: Final = 3 * NS_PER_S
 def which_is_dead(cabling: Cabling, lossy: LossySubject, seen: KnownLosses) -> int:
     """Note the one uplink, or spine, of what loses that passes nothing; of how many it is one while that is not known.
 
-    0: it is known, or none seems dead. Only what leaves the leaf counts.
+    0: it is known, or none seems dead. Only what leaves the leaf counts, and only where packets are sprayed do traces
+    of any path show each link in turn.
     """
     topology, subject = cabling.topology, lossy.location.subject
     if subject.type != "switch":
         return 0
     slots, counts = lossy.slots[between_leaves(cabling, cabling.sessions.count)[lossy.slots]], lossy.counts(seen)
     events, probes = int(counts.events[slots].sum()), int(counts.probes[slots].sum())
-    if lossy.dead is None and uplinks_of_one_dead(topology, subject, events, probes, MOST_UPLINKS):
+    sprayed = all(cabling.traced.is_sprayed(c) for c in np.unique(cabling.sessions.table["dscp"][slots]).tolist())
+    if lossy.dead is None and sprayed and uplinks_of_one_dead(topology, subject, events, probes, MOST_UPLINKS):
         passed_ns, share = cabling.traced.passed_ns, events / probes
         lossy.dead = the_dead_one(topology, lossy.location, passed_ns, lossy.since_ns, share)
     return 0 if lossy.dead is not None else uplinks_of_one_dead(topology, subject, events, probes)

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import pytest
 
-from sdfstream.detect.gray.dead_uplink import MOST_UPLINKS, as_if_dead, event_share, the_dead_one, uplinks_of_one_dead
+from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.gray.dead_uplink import (
+    MOST_UPLINKS,
+    as_if_dead,
+    event_share,
+    the_dead_one,
+    uplinks_of_one_dead,
+    which_is_dead,
+)
+from sdfstream.detect.gray.known import KnownLosses, LossCounts
+from sdfstream.detect.gray.lossy import LossySubject
 from sdfstream.detect.localise import Location
 from sdfstream.detect.runs import LONG_RUN
+from sdfstream.detect.sessions import Sessions
 from sdfstream.records.fabric import Topology
 from sdfstream.records.finding import Subject
+from tests.unit.records.test_routes import declare
 
 
 def leaf_spine(spines: int) -> Topology:
@@ -126,3 +140,25 @@ def test_of_many_uplinks_the_dead_one_is_told_once_none_by_it_is_no_chance(times
     assert uplinks_of_one_dead(fabric, LEAF, *counted(1 - (15 / 16) ** 2), MOST_UPLINKS) == 16
     found = the_dead_one(fabric, located(LEAF), passed_ns, 5 * S, event_share(1 - (15 / 16) ** 2))
     assert (None if found is None else found.subject.id) == ("l0--s7" if named else None)
+
+
+@pytest.mark.parametrize("sprayed", [True, False])
+def test_it_is_named_where_packets_are_sprayed_by_what_leaves_the_leaf(
+    sprayed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside one session to another leaf one stays within it and loses nothing: of both together too little is lost."""
+    leaves = declare(
+        ("a/0", "l0"), ("b/0", "l0"), ("c/0", "l1"), *((leaf, f"s{i}") for leaf in ("l0", "l1") for i in range(4))
+    )  # fmt: skip
+    sessions = Sessions(10)
+    sessions.of_names([("a/0", "c/0", "udp", 50000, 0), ("a/0", "b/0", "udp", 50000, 0)], 0)
+    cabling = Cabling(sessions)
+    cabling.declare(leaves)
+    monkeypatch.setattr(cabling.traced, "is_sprayed", lambda dscp: sprayed)
+    cabling.traced.passed_ns = {f"l0->s{i}": [10 * S] for i in (0, 1, 3)}
+    lossy = LossySubject(located(LEAF), 5 * S, slots=np.array([0, 1]))
+    events, probes = counted(7 / 16)
+    counts = LossCounts(np.array([events, 0]), np.array([probes, probes]))
+    monkeypatch.setattr(LossySubject, "counts", lambda self, seen: counts)
+    assert which_is_dead(cabling, lossy, cast(KnownLosses, None)) == (0 if sprayed else 4)
+    assert (None if lossy.dead is None else lossy.dead.subject.id) == ("l0--s2" if sprayed else None)
