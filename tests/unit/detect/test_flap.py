@@ -121,6 +121,16 @@ def test_a_pulse_within_an_outage_is_the_same_event() -> None:
     assert count(flaps, T0 + 6 * S)["flaps"] == 2
 
 
+def at(now_ns: int, down: list[Detection]) -> Any:
+    """An instant at which this is silent, and told."""
+    return SimpleNamespace(
+        now_ns=now_ns,
+        reached_ns=now_ns,
+        silence=SimpleNamespace(detections=down, hosts=frozenset(), recovering=frozenset()),
+        findings=SimpleNamespace(is_open=lambda kind, subject: True),
+    )
+
+
 @pytest.mark.parametrize(("kind", "flaps_expected"), [("nic-down", True), (TRANSPORT_SILENT, False)])
 def test_a_transport_that_comes_and_goes_is_no_flapping_cable(kind: str, flaps_expected: bool) -> None:
     flaps, found = FlapDetector(DetectConfig()), []
@@ -128,13 +138,7 @@ def test_a_transport_that_comes_and_goes_is_no_flapping_cable(kind: str, flaps_e
     for second in range(60):
         now_ns = T0 + second * S
         down = [replace(silent, since_ns=now_ns)] if second % 30 in range(5, 18) else []
-        now: Any = SimpleNamespace(
-            now_ns=now_ns,
-            reached_ns=now_ns,
-            silence=SimpleNamespace(detections=down, hosts=frozenset(), recovering=frozenset()),
-            findings=SimpleNamespace(is_open=lambda kind, subject: True),
-        )
-        found += flaps.detections(now)
+        found += flaps.detections(at(now_ns, down))
     assert bool(found) == flaps_expected
 
 
@@ -145,13 +149,7 @@ def test_a_link_that_no_map_names_is_told_with_what_its_outages_may_have_been() 
     for second in range(60):
         now_ns = T0 + second * S
         down = [replace(silent, since_ns=now_ns)] if second % 30 in range(5, 18) else []
-        now: Any = SimpleNamespace(
-            now_ns=now_ns,
-            reached_ns=now_ns,
-            silence=SimpleNamespace(detections=down, hosts=frozenset(), recovering=frozenset()),
-            findings=SimpleNamespace(is_open=lambda kind, subject: True),
-        )
-        found += flaps.detections(now)
+        found += flaps.detections(at(now_ns, down))
         fresh = FlapDetector(DetectConfig())
         fresh.restore(flaps.snapshot())
         flaps = fresh
