@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.inferred.floors import RoundTripFloors
-from sdfstream.detect.routes import Hops, LinkEnds, TracedLinks, TracedRoute
+from sdfstream.detect.routes import Hops, LinkEnds, SilentTraces, TracedLinks, TracedRoute, mixed, reach
 from sdfstream.detect.sessions import NameIndex, Sessions
 from sdfstream.numeric.proximity import leaf_groups
 from sdfstream.records.fabric import Topology, link_id
@@ -65,6 +65,7 @@ class Cabling:
         self.closed = np.zeros((0, 2), np.bool_)
         """(sessions, 2) the path can cross no other elements."""
         self.traced = TracedLinks()
+        self.silent_traces = SilentTraces()
         self._routes: dict[tuple[int, int], TracedRoute] = {}
         self._stale: dict[int, None] = {}
         self.moves: dict[str, int] = {}
@@ -93,8 +94,8 @@ class Cabling:
 
     # -- traces ------------------------------------------------------------------------------------------------
 
-    def trace(self, slot: int, direction: int, hops: Hops, at_ns: int) -> bool:
-        """Take the traced hops of a path, bus time `at_ns`; True when the path has moved.
+    def trace(self, slot: int, direction: int, hops: Hops, at_ns: int, *, silent: bool = False) -> bool:
+        """Take the traced hops of a path, which was `silent` before, bus time `at_ns`; True when the path has moved.
 
         A router that did not answer is a gap. A trace with gaps replaces a complete one only when it contradicts it.
         A path whose packets are sprayed does not move: each of its traces shows another of its ways.
@@ -105,6 +106,8 @@ class Cabling:
             self._stale |= dict.fromkeys(np.flatnonzero(self.sessions.table["dscp"] == dscp).tolist())
         known = self._routes.get((slot, direction))
         self._stale[slot] = None
+        if silent and direction == FWD:
+            self.silent_traces.take(slot, hops, at_ns)
         if known is None or self.traced.is_sprayed(dscp):
             self._routes[slot, direction] = TracedRoute(hops, at_ns)
             return False
@@ -165,6 +168,7 @@ class Cabling:
         self.element[slots] = -1
         self.past_ns[slots] = 0
         self.floors.forget(slots)
+        self.silent_traces.forget(slots.tolist())
         for slot in slots.tolist():
             self._stale.pop(slot, None)
             for direction in (FWD, REV):
@@ -194,8 +198,8 @@ class Cabling:
         self.element[slot, direction, : len(crossed)] = list(crossed)
         self.weight[slot, direction, : len(crossed)] = list(crossed.values())
         self.closed[slot, direction] = closed
-        route = self._routes.get((slot, direction))
-        self.past_ns[slot, direction] = 0 if route is None else max(route.changed_ns, route.doubt_ns)
+        known = self._routes.get((slot, direction))
+        self.past_ns[slot, direction] = 0 if known is None else max(known.changed_ns, known.doubt_ns)
 
     def _ends(self, slot: int, direction: int) -> tuple[str, str]:
         table, nics = self.sessions.table, self.sessions.nics.list
@@ -215,11 +219,11 @@ class Cabling:
             if route.doubt_ns:
                 open_hops = (*route.hops[: route.doubt_at + 1], *[None] * (len(route.hops) - route.doubt_at - 1))
                 elsewhere = traced(topology, sender, receiver, open_hops)
-                names = _mixed([names, {**elsewhere, f"tx {sender}": 1.0, f"rx {receiver}": 1.0}], _DOUBT)
+                names = mixed([names, {**elsewhere, f"tx {sender}": 1.0, f"rx {receiver}": 1.0}], _DOUBT)
             elif route.sprayed():
                 routes = [traced(topology, sender, receiver, tuple(hops)) for hops in route.others]
                 routes = [names, *({**w, f"tx {sender}": 1.0, f"rx {receiver}": 1.0} for w in routes)]
-                names = _mixed(routes, 1 - 1 / len(routes))
+                names = mixed(routes, 1 - 1 / len(routes))
                 closed = False
         return {self.elements.add(name): weight for name, weight in names.items()}, closed
 
@@ -229,6 +233,22 @@ class Cabling:
         if self.topology.leaf_of:
             return np.full(nics, -1, np.int64)
         return leaf_groups(nics, *self.floors.pairs())
+
+    def reached_since(self, slot: int, then_ns: int) -> tuple[list[int], list[int]]:
+        """Elements that a silent path's packets have passed since then, and those beyond what stopped them (`reach`).
+
+        Of a path whose packets are sprayed its own trace tells nothing.
+        """
+        reached, route = self.silent_traces.since(slot, then_ns), self._routes.get((slot, FWD))
+        if reached is None or route is None or self.traced.is_sprayed(int(self.sessions.table["dscp"][slot])):
+            return [], []
+        passed, beyond = reach(self.topology, *self._ends(slot, FWD), route.hops, reached)
+        return self.numbers(passed), self.numbers(beyond)
+
+    def is_traced(self, slots: Ints) -> bool:
+        """Whether agents trace some of these sessions, none of which is sprayed."""
+        sprayed = map(self.traced.is_sprayed, set(self.sessions.table["dscp"][slots].tolist()))
+        return not any(sprayed) and any((slot, FWD) in self._routes for slot in slots.tolist())
 
     # -- names --------------------------------------------------------------------------------------------------
 
@@ -313,8 +333,7 @@ class Cabling:
             if past.any():
                 element, weight = self._as_it_was(slots, past, then_ns, element, weight)
                 use = (element >= 0) & np.stack([fwd, rev], axis=1)[:, :, None]
-        row, route, at = np.nonzero(use)
-        del at
+        row, route, _ = np.nonzero(use)
         flat_element, flat_weight = element[use], weight[use]
         if not (fwd & rev).any():
             return row.astype(np.int64), flat_element, flat_weight
@@ -360,6 +379,7 @@ class Cabling:
             "moves": [[router, at] for router, at in self.moves.items()],
             "moved": [self.moved, self._unsettled],
             "traced": self.traced.snapshot(),
+            "silent": self.silent_traces.snapshot(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -376,14 +396,5 @@ class Cabling:
         self._stale = dict.fromkeys(state["stale"])
         self.moves = {str(router): int(at) for router, at in state["moves"]}
         self.moved, self._unsettled = state["moved"]
-        self.traced.restore(state.get("traced", ((), ())))  # a release before had none
-
-
-def _mixed(routes: list[dict[str, float]], others: float) -> dict[str, float]:
-    """Elements of the first route and, with the probability `others` in all, of the rest."""
-    share = [1.0 - others, *[others / max(1, len(routes) - 1)] * (len(routes) - 1)]
-    names: dict[str, float] = {}
-    for route, share_of in zip(routes, share, strict=True):
-        for name, weight in route.items():
-            names[name] = names.get(name, 0.0) + share_of * weight
-    return {name: min(1.0, round(weight, 12)) for name, weight in names.items()}
+        self.traced.restore(state.get("traced", ((), ())))  # a release before had none, nor the next
+        self.silent_traces.restore(state.get("silent", (0, ())))

@@ -28,7 +28,7 @@ from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, revived, symptom
 from sdfstream.detect.gray.behind import grown, leaving, links_instead, paths_instead
-from sdfstream.detect.gray.dead_uplink import as_if_dead, which_is_dead
+from sdfstream.detect.gray.dead_uplink import as_if_dead, share_evidence, which_is_dead
 from sdfstream.detect.gray.directed import directed
 from sdfstream.detect.gray.explained_away import explained_away
 from sdfstream.detect.gray.going_on import lost_evenly
@@ -238,12 +238,9 @@ class LossDetector:
         what it loses, may not be known yet. Where there is no such path nothing speaks against a cable.
         """
         free = slots[~self._beside_standing(slots)]
-        lost, sent = int(counts.events[free].sum()), int(counts.probes[free].sum())
-        if not sent:
+        if not counts.probes[free].any():
             return location.subject.type != "switch"
-        normal = float(np.clip((counts.probes[free] * others[free]).sum() / sent, 1e-9, 0.999))
-        least = limit if location.subject.type == "switch" else _LIKELY
-        return float(log_tail_bound(lost, sent, normal)) <= least
+        return counts.by_chance(free, others) <= (limit if location.subject.type == "switch" else _LIKELY)
 
     def _beside_standing(self, slots: Ints) -> Bools:
         """Which sessions cross a cable that stands, in whichever direction: what they lose may be its.
@@ -346,13 +343,9 @@ class LossDetector:
             lossy.measure(counts, counts.used, a[counts.used], -1.0, np.zeros(counts.used.size))
         uplinks = which_is_dead(self.cabling, lossy, seen)
         location = lossy.dead or lossy.location
-        share, low, high = lossy.shares()
-        normal = self.normal
         where = " ".join(location.directions)
         evidence = (
-            Evidence("loss-share", share, "1", where, round(self.config.loss_share if normal is None else normal, 6)),
-            Evidence("loss-share-low", low, "1", where),
-            Evidence("loss-share-high", high, "1", where),
+            *share_evidence(lossy, where, self.config.loss_share if self.normal is None else self.normal),
             Evidence("loss-events", float(lossy.events), "1", where),
             Evidence("probes", float(lossy.probes), "1", where),
             *evidence_of(() if location.subject.type == "switch" else location.beside),

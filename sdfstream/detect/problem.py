@@ -20,6 +20,7 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 _NOW_NS = np.iinfo(np.int64).max
+_BEYOND = 0.2
 _LIKELIER = float(np.log(3.0))
 _SWITCH, _CABLE, _QUEUES, _LOSSY = (float(np.log(odds)) for odds in (1e-5, 1e-4, 1e-12, 1e-7))
 
@@ -87,7 +88,7 @@ class Problem:
 def pose(cabling: Cabling, seen: Observations) -> Problem:
     """The problem of explaining the failed trials in `seen`, of which there must be some."""
     sick, well = seen.only(seen.failed > 0), seen.only(seen.failed == 0)
-    row, element, weight = cabling.entries(sick.slots, sick.fwd, sick.rev, sick.then_ns)
+    row, element, weight = heeding_traces(cabling, sick, *cabling.entries(sick.slots, sick.fwd, sick.rev, sick.then_ns))
     elements = np.unique(element)
     number = np.full(len(cabling.elements), -1, np.int64)
     number[elements] = np.arange(elements.size)
@@ -107,6 +108,23 @@ def pose(cabling: Cabling, seen: Observations) -> Problem:
         np.concatenate([np.ones(n), count]),
     )
     return Problem(trials, elements, own, sick)
+
+
+def heeding_traces(
+    cabling: Cabling, sick: Observations, row: Ints, element: Ints, weight: Floats
+) -> tuple[Ints, Ints, Floats]:
+    """Entries (`Cabling.entries`) of silent paths without what their packets pass since, by traces.
+
+    What lies beyond what stops them hardly counts.
+    It may count: a router answers few packets, and its answers may be lost on their own way back.
+    """
+    keep, weight = np.ones(row.size, np.bool_), weight.copy()
+    for which in np.flatnonzero(np.isin(sick.slots, cabling.silent_traces.sessions) & sick.fwd).tolist():
+        passed, beyond = cabling.reached_since(int(sick.slots[which]), int(sick.then_ns[which]))
+        mine = row == which
+        keep &= ~(mine & np.isin(element, passed))
+        weight[mine & np.isin(element, beyond)] *= _BEYOND
+    return row[keep], element[keep], weight[keep]
 
 
 def _groups(row: Ints, element: Ints, weight: Floats, tried: Floats) -> tuple[Ints, Floats, Floats]:

@@ -13,6 +13,8 @@ a router on it moved flows           in doubt from that router on (`doubt_at`), 
 it differed `SPRAYED` times lately   it is not one route: the last few are taken together
 ===================================  ================================================================================
 
+A path that has fallen silent is traced as well (`SilentTraces`): what its packets pass since is not what silences it.
+
 Where many traces contradict themselves, since each packet of a trace took a way of its own, a class of packets is
 **sprayed** (`TracedLinks`): no trace shows the way of any other packet, and nothing of the above is asked.
 """
@@ -158,6 +160,78 @@ class TracedLinks:
         passed, contradicted = state
         self.passed_ns = {str(name): [int(at) for at in times] for name, times in passed}
         self._contradicted = {int(dscp): [bool(x) for x in last] for dscp, last in contradicted}
+
+
+class SilentTraces:
+    """How far the packets of silent paths got, by the last trace of each that was made since it fell silent."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, list[bool]]] = {}
+        """Session to the bus time of the trace, and which of its hops answered."""
+        self.version = 0
+        """Grows with every trace."""
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def sessions(self) -> list[int]:
+        """Those with a trace."""
+        return list(self._known)
+
+    def take(self, slot: int, hops: Hops, at_ns: int) -> None:
+        """Take a trace of a session's own packets, made while it was silent."""
+        self._known = {s: x for s, x in self._known.items() if at_ns - x[0] < _LATELY_NS}
+        self._known[slot] = at_ns, [hop is not None for hop in hops]
+        self.version += 1
+
+    def forget(self, slots: Iterable[int]) -> None:
+        """Drop what is known of these sessions."""
+        for slot in slots:
+            self._known.pop(slot, None)
+
+    def since(self, slot: int, then_ns: int) -> int | None:
+        """How many routers a session's packets reached since then, the last of them counted; None: no trace since."""
+        at_ns, answered = self._known.get(slot, (0, []))
+        if at_ns <= then_ns:
+            return None
+        return max((n for n, came in enumerate(answered, 1) if came), default=0)
+
+    def snapshot(self) -> list[Any]:
+        """The whole state as plain values."""
+        return [self.version, [[slot, at_ns, list(answered)] for slot, (at_ns, answered) in self._known.items()]]
+
+    def restore(self, state: Any) -> None:
+        """Take up a state made by `snapshot`."""
+        self.version = int(state[0])
+        self._known = {int(slot): (int(at_ns), [bool(x) for x in came]) for slot, at_ns, came in state[1]}
+
+
+def reach(topology: Topology, sender: str, receiver: str, hops: Hops, reached: int) -> tuple[list[str], list[str]]:
+    """What packets of a route passed that reached so many of its routers, and what lies beyond what stopped them.
+
+    Named as `Topology.direction` and `Topology.router` do; the NICs' cables as ``nic tx`` and ``nic rx``. Between the
+    two lists lie the link to the next router and both its ends, any of which may be what stops them.
+
+    >>> reach(Topology(), "h0/r0", "h1/r0", ["10.0.0.1", "10.0.0.2", "10.0.0.3"], 2)
+    (['h0/r0 tx', '->10.0.0.2', '10.0.0.1'], ['h1/r0 rx'])
+    """
+    links = [None if hop is None else topology.direction(hop) for hop in hops]
+    routers = [None if hop is None else topology.router(hop) for hop in hops]
+    passed = [f"{sender} tx", *links[1:reached], *routers[: max(0, reached - 1)]] if reached else []
+    beyond = [*links[reached + 1 :], *routers[reached + 1 :]]
+    beyond += [f"{receiver} rx"] if reached < len(hops) else []
+    return [name for name in passed if name is not None], [name for name in beyond if name is not None]
+
+
+def mixed(routes: list[dict[str, float]], others: float) -> dict[str, float]:
+    """Elements of the first route and, with the probability `others` in all, of the rest."""
+    share = [1.0 - others, *[others / max(1, len(routes) - 1)] * (len(routes) - 1)]
+    names: dict[str, float] = {}
+    for route, share_of in zip(routes, share, strict=True):
+        for name, weight in route.items():
+            names[name] = names.get(name, 0.0) + share_of * weight
+    return {name: min(1.0, round(weight, 12)) for name, weight in names.items()}
 
 
 def differs(old: Sequence[str | None], new: Sequence[str | None]) -> int | None:

@@ -108,6 +108,8 @@ class SilenceDetector:
         self.blamed: frozenset[str] = frozenset()
         self._sick: Ints = np.empty(0, np.int64)
         """Sessions whose silence was laid to `blamed`."""
+        self._traces = 0
+        """Version of the traces of silent paths that they were laid by."""
         self._odds: dict[str, tuple[float, list[tuple[str, float]]]] = {}
         """Probability and suspects of what is blamed, as they were when something fell silent last."""
         self.cache = LocationCache()
@@ -277,7 +279,8 @@ class SilenceDetector:
             slots = np.flatnonzero(rows)
             observed.append(Observations.of(slots, direction, 0.0, _TRIALS, last_ns[slots]))
         before, self._sick = self._sick, np.flatnonzero(bad | weak)
-        is_new = not np.isin(self._sick, before).all()
+        is_new = not np.isin(self._sick, before).all() or self._traces != self.cabling.silent_traces.version
+        self._traces = self.cabling.silent_traces.version
         # what was blamed a moment ago has no favour if it was before agents had flushed what tells it from others
         incumbents = frozenset[str]() if seen.young(now_ns)[self._sick].all() else self.blamed
         blame = partial(self._blame, not is_new, incumbents)

@@ -57,7 +57,9 @@ TRACED_SHAPE: Final = record(
         "hops": array(nullable(ident()), "address of each router that answered; null where none did"),
         "complete": {"type": "boolean", "description": "every hop up to the reflector answered"},
         "traced_at_ns": instant("the tracing host's clock"),
+        "silent": {"type": "boolean", "description": "true: the path had fallen silent before; absent: it had not"},
     },
+    optional=("silent",),
 )
 
 FLOW_SHAPE: Final = record(

@@ -1,4 +1,4 @@
-"""What the hosts' agents put on the bus: probe rows, liveness, ports, traces, jobs, chunks of queue pairs."""
+"""What the hosts' agents put on the bus: probe rows, liveness, ports (traces: `traces`)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ import numpy as np
 
 from sdfstream.records import arrow, columns
 from sdfstream.records.message import Body, Event, Message
-from sdfstream.records.topics import LIVENESS, PORT, PROBE, TOPOLOGY, Topic
+from sdfstream.records.topics import LIVENESS, PORT, PROBE, Topic
 from sdfstream.records.units import NS_PER_MS, NS_PER_S, Bools, Float64s, Int64s
 from sdfstream.twin import rows
-from sdfstream.twin.liveness import NAMES, Watch
+from sdfstream.twin.liveness import NAMES, SILENT, StateChanges, Watch
 from sdfstream.twin.probing import ExchangeBlock, ProbeMesh
 from sdfstream.twin.queues import MTU_BITS, Cell
 
 if TYPE_CHECKING:
     from sdfstream.twin.clocks import Clocks
-    from sdfstream.twin.conditions import Conditions
 
 _COMPLETE_EVERY: Final = 10
 """Heartbeats, one a second, from one complete list of paths to the next."""
@@ -75,6 +74,9 @@ class Agents:
         self._errors = np.zeros(n)
         """Packets that came in with bit errors."""
         self._edges, self._states = np.zeros(n, np.int64), ["up"] * n
+        none = np.empty(0, np.int64)
+        self.fell_silent = StateChanges(none, none.astype(np.int8), none, none)
+        """What senders found silent in the last block."""
 
     def name(self, session: int) -> tuple[str, str, int, int]:
         """(src, dst, path, dscp)."""
@@ -85,6 +87,10 @@ class Agents:
             int(s.port[session]),
             s.spec.dscp,
         )
+
+    def is_silent(self, session: int) -> bool:
+        """Whether its sender finds a session silent."""
+        return bool(self._senders.state[session] == SILENT)
 
     # -- probe rows -------------------------------------------------------------------------------------------------
 
@@ -149,6 +155,7 @@ class Agents:
         s = self.sessions
         ends = [until_ns + self.phase_ns[host] for host in (s.src_host, s.dst_host)]
         sent = self._senders.advance(made.session, made.t4, made.answered, ends[0], dead[s.src_host])
+        self.fell_silent = StateChanges(*(column[sent.state == SILENT] for column in sent))
         got = self._reflectors.advance(made.session, made.t2, made.arrived, ends[1], dead[s.dst_host])
         found: dict[int, list[tuple[int, dict[str, Any]]]] = {}
         for role, changes, hosts in (("sender", sent, s.src_host), ("reflector", got, s.dst_host)):
@@ -205,45 +212,6 @@ class Agents:
         }
         event = Event(LIVENESS.name, name, f"{name}-{at_ns}", self.start_ns + at_ns, data)
         self.outbox.put(at_ns, LIVENESS, name, event, late_s)
-
-    # -- traces -----------------------------------------------------------------------------------------------------
-
-    def trace(self, numbers: list[int], at_ns: int, now: Conditions) -> None:
-        """Trace sessions' routes both ways, a millisecond apart; what is dropped on its route finds nothing."""
-        s, table = self.sessions, self.sessions.tables[-1]
-        spray, silent = table.fwd.shape[0], now.down | now.mute
-        dropping = set(np.flatnonzero(now.loss >= 1).tolist()) | now.hashed.keys()
-        for turn, k in enumerate(numbers):
-            for direction, routes, by, flows in (
-                ("fwd", table.fwd, s.src_host, s.flow_fwd),
-                ("rev", table.rev, s.dst_host, s.flow_rev),
-            ):
-                host = int(by[k])
-                stops = {x for x in dropping if now.stops(x, flows[k])}
-                if silent[host] or (spray == 1 and not stops.isdisjoint(routes[0, k].tolist())):
-                    continue
-                when_ns = at_ns + turn * NS_PER_MS // 4
-                hops = self._hops(routes[:, k], stops)
-                data = rows.route_data(self.name(k), direction, hops, self.clocks.shown(host, when_ns, self.start_ns))
-                name = self.fabric.hosts[host]
-                key = "{} {} {} {} {}".format(*self.name(k), direction)
-                event = Event("sdf.state.topology.path.v1", name, f"{key}-{when_ns}", self.start_ns + when_ns, data)
-                self.outbox.put(when_ns, TOPOLOGY, key, event, source=name)
-
-    def _hops(self, routes: Int64s, stops: set[int]) -> list[str | None]:
-        """Addresses of a trace's hops over one of these (choices, links) routes; None: no answer.
-
-        Sprayed, each packet takes a route of its own, and three try each hop.
-        """
-        choices = [[x for x in route if x != self.fabric.links] for route in routes.tolist()]
-        if len(choices) == 1:
-            return [self.fabric.address(x) for x in choices[0][:-1]]
-        hops: list[str | None] = []
-        for hop in range(len(choices[0]) - 1):
-            tried = (choices[self.outbox.rng.integers(len(choices))][: hop + 1] for _ in range(3))
-            came = next((route[hop] for route in tried if stops.isdisjoint(route)), None)
-            hops.append(None if came is None else self.fabric.address(came))
-        return hops
 
     # -- ports ------------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from sdfstream.twin.load import FluidFlows
 from sdfstream.twin.probing import ProbeMesh, Prober
 from sdfstream.twin.queues import CELL_NS, Cell, Queues
 from sdfstream.twin.reported_flows import ReportedFlows
+from sdfstream.twin.traces import AgentTraces
 
 if TYPE_CHECKING:
     from sdfstream.twin.scenario import TwinScenario
@@ -68,6 +69,7 @@ class Twin:
         self.outbox = Outbox(self.start_ns, draws[5])
         self.prober = Prober(self.sessions, phase_ns, draws[4])
         self.agents = Agents(self.sessions, self.clocks, phase_ns, self.outbox)
+        self.traces = AgentTraces(self.agents, np.random.Generator(np.random.PCG64([seed, 8])))
         self.jobs = TwinJobs(self.load, self.agents, draws[6])
         self.reported = ReportedFlows(self.load, self.agents) if scenario.known.flows else None
         self.links: list[LinkTruth] = []
@@ -121,13 +123,15 @@ class Twin:
     def _traces(self, until_ns: int, now: Conditions) -> None:
         if not self.scenario.known.traces:
             return
+        self.traces.take_silent()
+        self.traces.trace_silent(until_ns, now)
         if self.fabric.spec.hash == "spray" and until_ns > NS_PER_S:
             self._retrace.append((until_ns, self._due(until_ns)))
         elif until_ns % _TRACE_NS == 0:
             self._retrace.append((until_ns, list(range(len(self.sessions)))))
         while self._retrace and self._retrace[0][0] <= until_ns:
             at_ns, numbers = self._retrace.pop(0)
-            self.agents.trace(numbers, max(at_ns, until_ns), now)
+            self.traces.trace(numbers, max(at_ns, until_ns), now)
         while self.reported is not None and self._retrace_flows and self._retrace_flows[0][0] <= until_ns:
             at_ns, numbers = self._retrace_flows.pop(0)
             self.reported.trace(self._flow_routes, numbers, max(at_ns, until_ns), now.down | now.mute)

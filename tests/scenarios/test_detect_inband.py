@@ -130,6 +130,21 @@ def test_a_job_that_is_set_up_wrongly_is_found_from_its_first_seconds(seed: int)
 
 
 @pytest.mark.parametrize("seed", range(5))
+def test_it_is_found_where_one_of_its_paths_stands_in_a_queue_too(seed: int) -> None:
+    """Of that one alone what probes meet is no third of it."""
+    plain = Fabric(seed, [], replace(SHAPE, ports=1, clocks=False, ports_read=False))
+    nic = sorted(plain.nics)[0]
+    queue = Fault((f"{plain.leaf[nic]}->{nic}",), 1.0, 1e9, delay_us=90)
+    fabric = Fabric(seed, [queue], plain.shape)
+    jobs = Training(fabric, [Trainer("v1", tuple(fabric.hosts)[:4], at_s=1.0, extra_us=240)], seed)
+    reported = run(DetectStage(), together(fabric.messages(12), jobs.messages(12)))
+    ((told_s, finding),) = of_kind(reported, "inband-mismatch")
+    assert finding["subject"] == {"type": "job", "id": "v1"} and told_s < 9
+    evidence = {e["what"]: e["value"] for e in finding["evidence"]}
+    assert evidence["slow-queue-pairs"] == evidence["compared-queue-pairs"]
+
+
+@pytest.mark.parametrize("seed", range(5))
 def test_a_queue_that_probes_meet_too_is_no_mismatch(seed: int) -> None:
     fabric = Fabric(seed, [], replace(SHAPE, ports=1, clocks=False, ports_read=False))
     into = [f"{fabric.leaf[n]}->{n}" for n in fabric.nics]

@@ -6,7 +6,8 @@ probes do: RoCEv1 instead of RoCEv2, a wrong GID index, a class or queue of thei
 baseline, so a job that was set up wrongly is found from its first seconds.
 
 The smallest delay over some seconds is compared, since hosts delay some packets of any job, and with the slowest of
-the probed paths' medians, since a queue pair may take any of them.
+the probed paths' medians, since a queue pair may take any of them. A queue on one of these makes that one slow: what
+probes usually take is their median over the job's queue pairs.
 """
 
 from __future__ import annotations
@@ -34,8 +35,12 @@ _EPOCH_NS: Final = 2500 * NS_PER_MS
 """The smallest delay is that of the present epoch and the one before."""
 _LEAST_NS: Final = 100e3
 """In band must be slower by this: more than processors add to the fastest of many packets."""
-_TIMES: Final = 3.0
-"""And by this many times what probes take, and this many error bars."""
+_TIMES: Final = 2.0
+"""And by this many times what probes usually take between the job's NICs."""
+_OWN_TIMES: Final = 1.0
+"""And by this many times what they take between its own."""
+_ERRORS: Final = 3.0
+"""And by this many error bars."""
 _CHUNKS: Final = 10
 """Chunks that a smallest delay rests on, at least."""
 _PAIRS, _SHARE = 2, 0.8
@@ -91,12 +96,12 @@ class InBandComparison:
             t["since_ns"][pairs] = ABSENT_NS
             return []
         probed, err = self._probed(pairs, now_ns)
-        excess = least[pairs] - probed
-        slower = excess >= np.maximum(_LEAST_NS, _TIMES * np.maximum(probed, err))
+        job = self.inband.table["job"][pairs]
+        wanted = np.maximum(_OWN_TIMES * probed, np.maximum(_TIMES * _usual(probed, job), _ERRORS * err))
+        slower = least[pairs] - probed >= np.maximum(_LEAST_NS, wanted)
         begun = np.where(t["since_ns"][pairs] == ABSENT_NS, now_ns, t["since_ns"][pairs])
         t["since_ns"][pairs] = np.where(slower, begun, ABSENT_NS)
         comparable = np.isfinite(probed)
-        job = self.inband.table["job"][pairs]
         found = []
         for one in np.unique(job[slower]).tolist():
             mine = comparable & (job == one)
@@ -165,3 +170,13 @@ class InBandComparison:
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
         self.table.restore(state)
+
+
+def _usual(probed: Floats, job: Ints) -> Floats:
+    """(pairs,) median over the queue pairs of each one's job of what probes take, ns; NaN where none goes there."""
+    result = np.full(probed.size, np.nan)
+    known = np.isfinite(probed)
+    for one in np.unique(job[known]).tolist():
+        mine = known & (job == one)
+        result[mine] = np.median(probed[mine])
+    return result

@@ -40,8 +40,8 @@ def links_instead(
 
     `others` is the share of probes of each session that all but these lose: two NICs that one link makes lose would
     explain each other's losses away. A NIC of which that is not clear yet is left out, and so is an inferred link
-    whose lossy paths all lead to that NIC's switch: they may share a link there. What is lost on the way out of a pod
-    is of no leaf's link.
+    whose lossy paths all lead to that NIC's switch, or to one whose other paths lose as well: they may share a link
+    there. What is lost on the way out of a pod is of no leaf's link.
     """
     result, unclear = dict[Subject, Location](), list[str]()
     pod = Pod.of(cabling, found, standing, counts, others)
@@ -57,16 +57,27 @@ def links_instead(
             unclear.append(location.subject.id)
     for location in standing:
         result.pop(location.subject, None)
-    return {s: x for s, x in result.items() if not (x.beside and _leads_to(cabling, x, unclear, counts))}
+    return {s: x for s, x in result.items() if not (x.beside and _is_beyond(cabling, x, unclear, counts, others))}
 
 
-def _leads_to(cabling: Cabling, link: Location, nics: Sequence[str], counts: LossCounts) -> bool:
-    """Whether what an inferred `link` loses, one packet aside, is lost on paths of the switch of one of `nics`."""
+def _is_beyond(cabling: Cabling, link: Location, nics: Sequence[str], counts: LossCounts, others: Float64s) -> bool:
+    """Whether what an inferred `link` loses, one packet aside, may be lost at the one other switch that it leads to.
+
+    It may where that is the switch of one of `nics`, and where that loses on paths to others too.
+    """
     group, table = cabling.groups(), cabling.sessions.table
-    src, dst = table["src"][link.slots], table["dst"][link.slots]
-    near = [cabling.sessions.nics.find(name) for name in link.beside]
-    far, lost = group[np.where(np.isin(src, near), dst, src)], counts.events[link.slots]
-    return any(int(lost[far != group[cabling.sessions.nics.find(nic)]].sum()) < _LEAST_EVENTS for nic in nics)
+    src, dst = group[table["src"]], group[table["dst"]]
+    here = group[cabling.sessions.nics.find(link.beside[0])]
+    far, lost = np.where(src == here, dst, src)[link.slots], counts.events[link.slots]
+    for there in np.unique(far[far >= 0]).tolist():
+        if int(lost[far != there].sum()) >= _LEAST_EVENTS:
+            continue
+        elsewhere = ((src == there) != (dst == there)) & (src != here) & (dst != here)
+        slots = counts.used[elsewhere[counts.used]]
+        lossy = int(counts.events[slots].sum()) >= _LEAST_EVENTS and counts.by_chance(slots, others) <= _LIKELY
+        if lossy or any(group[cabling.sessions.nics.find(nic)] == there for nic in nics):
+            return True
+    return False
 
 
 def _instead_of_nic(

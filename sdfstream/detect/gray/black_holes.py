@@ -21,7 +21,7 @@ from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, symptom
 from sdfstream.detect.inferred.hidden import evidence_of
 from sdfstream.detect.localise import Location
-from sdfstream.detect.problem import Observations, log_priors
+from sdfstream.detect.problem import Observations, heeding_traces, log_priors
 from sdfstream.records.finding import Evidence, Subject
 from sdfstream.records.units import NS_PER_S, Bools, Float64s, Int64s
 
@@ -60,6 +60,12 @@ class _Crossings:
         result: Float64s = self.log_prior + np.array(fits) + _OWN * (int(left.sum()) - k)
         return result
 
+    def with_other_directions(self, cabling: Cabling, named: int) -> _Crossings:
+        """The same once the element `named` is at fault: the link's other direction is then no second fault."""
+        subjects = [cabling.subject(number) for number in self.elements.tolist()]
+        its = np.array([one == subjects[named] for one in subjects])
+        return replace(self, log_prior=np.where(its, 0.0, self.log_prior))
+
 
 def with_black_holes(cabling: Cabling, seen: Observations, located: list[Location]) -> list[Location]:
     """`located`, with single paths that a link has in common which others pass laid to that link (`Location.alive`).
@@ -95,29 +101,52 @@ def _holes(
     # the search names so many paths at most; here all count that are as surely dead
     sick = seen.only(mine | ((seen.failed >= seen.failed[mine].min()) & ~np.isin(seen.slots, others)))
     crossings = _crossings(cabling, sick, seen.only(seen.failed == 0))
-    left, found, total = np.ones(sick.slots.size, np.bool_), [], 0.0
+    left, total = np.ones(sick.slots.size, np.bool_), 0.0
+    found: list[Location] = []
     suspects: list[tuple[str, float]] = []
-    while crossings.elements.size and int(left.sum()) >= _LEAST:
+    while crossings.elements.size and left.any():
         score = np.where(crossings.switch, -np.inf, crossings.scores(left))
         best = int(np.argmax(score))
         mine = left & crossings.dead[best]
-        if int(mine.sum()) < _LEAST or score[best] <= _OWN * int(left.sum()):
+        least = 1 if any(cabling.subject(int(crossings.elements[best])) == x.subject for x in found) else _LEAST
+        if int(mine.sum()) < least or score[best] <= _OWN * int(left.sum()):
             break
         hole = _link(cabling, crossings, best, mine)
+        crossings = crossings.with_other_directions(cabling, best)
         is_clear = hole.probability >= _CLEAR and hole.alive >= _LEAST
         if mine.all() and not is_clear:
             suspects = hole.suspects
         if hole.subject.type == "link" and is_clear:
             slots, crossed = sick.slots[mine], [sick.direction(row) for row in np.flatnonzero(mine).tolist()]
-            found.append(replace(hole, slots=slots, path_directions=crossed))
+            _add(found, replace(hole, slots=slots, path_directions=crossed))
         left &= ~mine
         total += float(score[best]) - _OWN * int(left.sum())
     whole = crossings.scores(np.ones(sick.slots.size, np.bool_))[crossings.switch]
     return (found if total + _OWN * int(left.sum()) > whole.max(initial=-np.inf) else []), suspects
 
 
+def _add(found: list[Location], hole: Location) -> None:
+    """Take a hole; a link whose other direction is found already is one with it."""
+    for number, other in enumerate(found):
+        if other.subject == hole.subject:
+            directions = list(dict.fromkeys(other.directions + hole.directions))
+            suspects = [(name, other.probability / len(directions)) for name in directions]
+            found[number] = replace(
+                other,
+                directions=directions,
+                direction_known=other.direction_known and hole.direction_known,
+                slots=np.append(other.slots, hole.slots),
+                path_directions=other.path_directions + hole.path_directions,
+                suspects=suspects,
+                alive=min(other.alive, hole.alive),
+            )
+            return
+    found.append(hole)
+
+
 def _crossings(cabling: Cabling, sick: Observations, well: Observations) -> _Crossings:
-    row, element, weight = cabling.entries(sick.slots, sick.fwd, sick.rev, sick.then_ns)
+    entries = cabling.entries(sick.slots, sick.fwd, sick.rev, sick.then_ns)
+    row, element, weight = heeding_traces(cabling, sick, *entries)
     row, element = row[weight > _SURELY], element[weight > _SURELY]
     elements, number = np.unique(element, return_inverse=True)
     dead = np.zeros((elements.size, sick.slots.size), np.bool_)

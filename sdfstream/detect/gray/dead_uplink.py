@@ -27,9 +27,11 @@ from sdfstream.detect.inferred.hidden import CORE
 from sdfstream.detect.localise import Location
 from sdfstream.detect.runs import LONG_RUN
 from sdfstream.records.fabric import Topology, direction_id, link_id
-from sdfstream.records.finding import Subject
+from sdfstream.records.finding import Evidence, Subject
 from sdfstream.records.units import NS_PER_S
 
+SPRAYED: Final = "sprayed-loss-share"
+"""Evidence: what round trips lose whose packets are sprayed over the dead one and others."""
 _UPLINKS: Final = (3, 8)
 """Of fewer, so great a share is lost that it may be anything; of more, so small a one that it may be gray."""
 MOST_UPLINKS: Final = 64
@@ -154,6 +156,25 @@ def names_the_dead(found: Detection, former: Detection) -> bool:
         return False
     ends = found.subject.id.split("--") if found.subject.type == "link" else [CORE]
     return former.subject.type == "switch" and former.subject.id in ends
+
+
+def share_evidence(lossy: LossySubject, where: str, normal: float) -> tuple[Evidence, ...]:
+    """What share is lost, with bounds, and what is normal: of one that is dead its own, and that of all round trips.
+
+    `where` are the directions at fault.
+    """
+    share, low, high = lossy.shares()
+    sprayed: tuple[Evidence, ...] = ()
+    if lossy.dead is not None:
+        over = " ".join(lossy.location.directions)
+        sprayed = (Evidence(SPRAYED, share, "1", over), Evidence(f"{SPRAYED}-high", high, "1", over))
+        share, low, high = 1.0, round(low / share, 6), 1.0
+    return (
+        Evidence("loss-share", share, "1", where, round(normal, 6)),
+        Evidence("loss-share-low", low, "1", where),
+        Evidence("loss-share-high", high, "1", where),
+        *sprayed,
+    )
 
 
 def as_if_dead(topology: Topology, subject: Subject, uplinks: int) -> str:

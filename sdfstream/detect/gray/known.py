@@ -15,6 +15,7 @@ import numpy.typing as npt
 from sdfstream.detect.presence import Presence
 from sdfstream.detect.runs import BINS, LossRuns
 from sdfstream.detect.sessions import Sessions
+from sdfstream.numeric.binomial import log_tail_bound
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
 
 Ints = npt.NDArray[np.int64]
@@ -48,6 +49,17 @@ class LossCounts:
     def used(self) -> Ints:
         """Sessions that sent anything."""
         return np.flatnonzero(self.probes > 0)
+
+    def by_chance(self, slots: Ints, others: Floats) -> float:
+        """Log of how likely these sessions lose as much together, or more, of what all else costs: 0 or less.
+
+        `others` is the share of probes of each session, (sessions,), that all else loses.
+        """
+        lost, sent = int(self.events[slots].sum()), int(self.probes[slots].sum())
+        if not lost:
+            return 0.0
+        normal = float((self.probes[slots] * others[slots]).sum()) / max(1, sent)
+        return float(log_tail_bound(lost, max(lost, sent), min(max(normal, 1e-9), 0.999)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,9 +68,7 @@ class Neighbours:
 
     def lost(self, slots: Int64s, others: Float64s) -> float:
         """Log of how likely all else makes these sessions lose so much."""
-        events, probes = int(self.counts.events[slots].sum()), int(self.counts.probes[slots].sum())
-        share = float((self.counts.probes[slots] * others[slots]).sum()) / max(1, probes)
-        return float(log_tail_bound(events, probes, min(max(share, 1e-9), 0.999))) if events else 0.0
+        return self.counts.by_chance(slots, others)
 
     def spared(self) -> bool:
         """Whether sessions to the neighbours surely lose less than those that leave; also where there are none."""

@@ -210,7 +210,8 @@ class Dispatch:
         sender, receiver = key[:2] if direction == FWD else (key[1], key[0])
         traced_ns = self._traced_ns(data, sender, at_ns)
         self._miscabled.take(sender, receiver, hops, traced_ns)
-        if slot >= 0 and self._cabling.trace(slot, direction, hops, traced_ns):
+        silent = data.get("silent") is True
+        if slot >= 0 and self._cabling.trace(slot, direction, hops, traced_ns, silent=silent):
             self._runs.wipe(np.array([slot]))  # what was lost so far was lost on the former route
 
     def _traced_ns(self, data: Mapping[str, Any], by: str, at_ns: int) -> int:

@@ -25,6 +25,8 @@ _CLEAR: Final = 3.0
 """Spreads of the quiet path that an excess is at least."""
 _STEADY: Final = 1.5
 """Spreads of the quiet path that an excess scatters by at most."""
+_FAR: Final = 4.0
+"""Spreads that a window counts as, if it lies farther off: so the quiet path's own spread is learnt."""
 
 
 class DelayShifts:
@@ -48,14 +50,17 @@ class DelayShifts:
         """
         t = self.table
         d = above_ns - t["mean_ns"][number]
+        least_ns = np.maximum(_LEAST_NS, _CLEAR * spread_ns)
+        moved = np.abs(t["mean_ns"][number]) > least_ns  # before, what is far off is the first of an excess
+        d = np.where(moved, np.clip(d, -_FAR * spread_ns, _FAR * spread_ns), d)
         mean = t["mean_ns"][number] + _ALPHA * d
         var = (1.0 - _ALPHA) * (t["var_ns2"][number] + _ALPHA * d * d)
         size = np.abs(mean)
-        steady = (size > np.maximum(_LEAST_NS, _CLEAR * spread_ns)) & (size < _MOST_NS)
+        steady = (size > least_ns) & (size < _MOST_NS)
         steady &= var <= (_STEADY * spread_ns) ** 2
         lasted = np.where(steady, t["steady"][number] + 1, 0)
         t["mean_ns"][number], t["var_ns2"][number], t["steady"][number] = mean, var, lasted
-        moved = number[lasted >= _LASTS]
+        followed = number[lasted >= _LASTS]
         by_ns = mean[lasted >= _LASTS]
-        self.table.reset(moved)
-        return moved, by_ns
+        self.table.reset(followed)
+        return followed, by_ns

@@ -16,6 +16,7 @@ import numpy as np
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.detections import Detection
+from sdfstream.detect.gray.dead_uplink import SPRAYED
 from sdfstream.detect.gray.spines import between_leaves, is_one_of_spines
 from sdfstream.detect.root.queues import all_cross
 
@@ -25,10 +26,13 @@ _RAREST = 1e-9
 
 def silences(loss: Detection, silent: Detection, cabling: Cabling) -> bool:
     """Whether the silence of single paths may be chance, where an element is known to lose."""
-    sprayed = _sprayed(silent.sessions, cabling)
-    if loss.kind != "loss" or not silent.missed or not (silent.kind == "path-down" or sprayed):
+    if loss.kind != "loss" or not silent.missed:
         return False
-    share = max((e.value for e in loss.evidence if e.what == "loss-share-high"), default=0.0)
+    sprayed = _sprayed(silent.sessions, cabling)
+    if not (silent.kind == "path-down" or sprayed):
+        return False
+    shares = {e.what: e.value for e in loss.evidence}
+    share = shares.get(f"{SPRAYED}-high", shares.get("loss-share-high", 0.0))
     missed = silent.missed * (len(silent.sessions) if sprayed else 1)
     if share <= 0.0 or missed * np.log(min(share, 1.0)) < np.log(_RAREST):
         return False

@@ -5,7 +5,7 @@ The paths of one fault fall silent within one probe interval of each other, and 
 own limit plays no part in it: agents may be set to others, and be of several releases.
 
 While more than one element explains what fast paths show, blame waits for agents' rows of what else passed meanwhile,
-and for slower paths.
+for slower paths, and where paths are traced for how far the packets of silent ones get.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from sdfstream.records.units import NS_PER_MS
 
 SEPARATE_NS = 500 * NS_PER_MS
 """How long a switch's silence waits for what tells it from one of its cables."""
+TRACED_NS = 700 * NS_PER_MS
+"""How long what is in doubt waits for traces of silent paths, which agents make at once."""
 _ENOUGH = 2
 """Fast paths are enough for blame if they are so many."""
 SURE = 0.9
@@ -40,13 +42,18 @@ class Settling:
         which any agent may watch. So does a place that is in doubt, for those over its rivals.
         """
         if found.subject.type == "switch" and self.cabling.over_one_cable(found.subject.id, found.slots):
-            return self.config.settle_ns(self.longest_ns()) + SEPARATE_NS
+            apart_ns = TRACED_NS if self.cabling.is_traced(found.slots) else SEPARATE_NS
+            return self.config.settle_ns(self.longest_ns()) + apart_ns
         limits_ns = np.sort(seen.limit_ns[found.slots])
         fast_ns = limits_ns[: max(_ENOUGH, found.slots.size // 10)]
         time_ns = self.config.settle_ns(int(fast_ns[-1] if fast_ns.size >= _ENOUGH else limits_ns[-1]))
-        if found.probability >= SURE or self.config.settle_ms is not None:
+        if self.config.settle_ms is not None:
             return time_ns
-        return max(time_ns, SLACK_NS, self.config.settle_ns(self.longest_ns()))
+        if found.probability < SURE:
+            time_ns = max(time_ns, SLACK_NS, self.config.settle_ns(self.longest_ns()))
+        # a place that is blamed already seems likelier than evidence makes it
+        likely = found.probability if found.stated is None else found.stated
+        return time_ns + (TRACED_NS if likely < SURE and self.cabling.is_traced(found.slots) else 0)
 
     def longest_ns(self) -> int:
         """The longest limit that any agent goes by."""

@@ -4,6 +4,9 @@ A path is due when it is first answered, when its distance changes, when it reco
 between the same two NICs falls silent or recovers: routers that lose a link spread their flows anew, also those that
 did not use it. A path that is not answered for a while is not traced.
 
+A few of the paths that fall silent are traced once, at once: how far their packets still get tells which of the links
+in a row passes nothing. More would tell no more, and routers answer few.
+
 The distance of a NIC is the number of routers to it: probes leave with TTL 255, and the reflector reports the TTL with
 which they arrive.
 """
@@ -26,6 +29,10 @@ SILENCE_NS: Final = 2 * NS_PER_S
 its route may have changed."""
 SETTLE_NS: Final = 100 * NS_PER_MS
 """Routing settles after a change, and paths are found silent one by one: traced too soon, all is traced twice."""
+
+_MOST_SILENT: Final = 4
+_SILENT_PAUSE_NS: Final = 10 * NS_PER_S
+"""Paths of one NIC of ours traced in so long because they fell silent, each to another NIC."""
 
 Pair = tuple[str, str]
 """NIC ids of sender and receiver."""
@@ -76,6 +83,8 @@ class PathBook:
         self._stale: Bools = np.empty(0, np.bool_)
         self._silence_ns: Int64s = np.empty(0, np.int64)
         self._known: dict[Pair, Distance] = {}
+        self._traced_silent_ns: dict[str, dict[str, int]] = {}
+        """NIC of ours to far NICs, with when a path to each was last traced because it fell silent."""
 
     def adopt(self, paths: Paths, keys: Sequence[Key], first: int) -> None:
         """Trace these paths; the first `first` of them never change."""
@@ -132,6 +141,9 @@ class PathBook:
         self._received_at_ns = last_received_at_ns.copy()
         self._state = state.copy()
         self._distance[moved] = distance[moved]
+        for path in np.flatnonzero(fell_silent & (self._distance >= 0)).tolist():
+            if self._may_trace_silent(path, now_ns):
+                self._tracer.request_silent(path, int(self._distance[path]), now_ns)
         changed = np.unique(self._pair[recovered | fell_silent])
         for path in np.flatnonzero(due).tolist():
             self._request(path, now_ns)
@@ -140,6 +152,13 @@ class PathBook:
                 self._request(path, now_ns + SETTLE_NS)
         new = self._measure(np.unique(self._pair[moved])) if moved.any() else set()
         return {self._pairs[p] for p in changed.tolist()}, new
+
+    def _may_trace_silent(self, path: int, now_ns: int) -> bool:
+        src, dst = self._pairs[self._pair[path]]
+        lately = {d: t for d, t in self._traced_silent_ns.get(src, {}).items() if now_ns - t < _SILENT_PAUSE_NS}
+        may = dst not in lately and len(lately) < _MOST_SILENT
+        self._traced_silent_ns[src] = lately | ({dst: now_ns} if may else {})
+        return may
 
     def _request(self, path: int, due_at_ns: int) -> None:
         if self._distance[path] >= 0:

@@ -218,6 +218,8 @@ class Tracing:
             "complete": complete,
             "traced_at_ns": self._clock(),
         }
+        if trace.silent:
+            data["silent"] = True
         kind = FLOW_TYPE if isinstance(subject, Flow) else PATH_TYPE
         return self._event(TOPOLOGY.name, kind, str(subject), data)
 

@@ -137,6 +137,43 @@ def test_a_nic_on_another_leaf_than_declared_sprays_nothing() -> None:
     assert not w.cabling.traced.is_sprayed(0)
 
 
+def test_of_a_silent_path_it_is_known_what_its_packets_pass_and_what_lies_beyond() -> None:
+    w = World()
+    w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 10 * S)
+    w.cabling.trace(0, FWD, [*hops("h0/r0", "l0", "s0", "l1")[:2], None], 20 * S, silent=True)
+    w.cabling.refresh(None)
+    names = w.cabling.elements.list
+
+    def reached(then_ns: int) -> tuple[set[str], set[str]]:
+        passed, beyond = w.cabling.reached_since(0, then_ns)
+        return {names[n] for n in passed}, {names[n] for n in beyond}
+
+    assert reached(15 * S) == ({"tx h0/r0", "node l0", "l0->s0"}, {"rx h2/r0"})
+    assert reached(20 * S) == (set(), set()), "made before it fell silent"
+    assert w.crossed(0) == {"l0->s0": 1.0, "s0->l1": 1.0}, "its route is what it was"
+    w.cabling.trace(0, FWD, [hops("h0/r0", "l0", "s0", "l1")[0], None, None], 21 * S, silent=True)
+    assert reached(15 * S) == ({"tx h0/r0"}, {"s0->l1", "node l1", "rx h2/r0"})
+    w.cabling.trace(0, FWD, [None, None, None], 22 * S, silent=True)
+    assert reached(15 * S)[0] == set()
+    w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 23 * S, silent=True)
+    assert reached(15 * S) == ({"tx h0/r0", "node l0", "l0->s0", "node s0", "s0->l1"}, set())
+    w.cabling.trace(1, FWD, hops("h1/r0", "l0", "s0", "l1"), 24 * S)
+    assert w.cabling.reached_since(1, 15 * S) == ([], []), "it was not silent"
+    w.cabling.forget(np.array([0]))
+    assert reached(15 * S) == (set(), set())
+
+
+def test_the_trace_of_a_silent_path_whose_packets_are_sprayed_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = World()
+    w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 20 * S, silent=True)
+    w.cabling.refresh(None)
+    assert w.cabling.reached_since(0, 15 * S)[0] and w.cabling.is_traced(np.array([0, 1]))
+    monkeypatch.setattr(w.cabling.traced, "is_sprayed", lambda dscp: True)
+    assert w.cabling.reached_since(0, 15 * S) == ([], []) and not w.cabling.is_traced(np.array([0, 1]))
+    monkeypatch.undo()
+    assert not w.cabling.is_traced(np.array([1, 2]))
+
+
 def test_an_older_trace_that_comes_late_changes_nothing() -> None:
     route = TracedRoute(["a", "b"], 10)
     assert route.take(["a", "c"], 5) is None and route.hops == ["a", "b"]

@@ -112,6 +112,44 @@ def test_flows_that_are_reported_carry_what_ports_move() -> None:
     assert len(traced) == twin.load.src.size
 
 
+def silent_traces(twin: Twin, messages: list[Message]) -> list[tuple[float, dict]]:
+    found = [m for m in messages if m.topic == TOPOLOGY.name and m.body.data.get("silent")]
+    return [((m.bus_at_ns - twin.start_ns) / 1e9, m.body.data) for m in found]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_few_paths_that_fall_silent_are_traced_as_far_as_their_packets_get(seed: int) -> None:
+    """Over a link that is dead in one direction they end before it; what is dead on the way back they pass."""
+    fault = {"kind": "link-down", "at": 3, "lasts": 4, "direction": "random"}
+    twin, messages = run(seed, fabric={"hosts": 8, "leaves": 2, "spines": 3}, faults=[fault])
+    traces = silent_traces(twin, messages)
+    assert traces and all(3.5 < at_s < 5.0 for at_s, _ in traces)
+    near, far = twin.fabric.names[twin.faults[0].links[0]].split("->")
+    number = [n for n, x in enumerate(twin.sessions.tables[-1].fwd[0]) if twin.faults[0].links[0] in x.tolist()]
+    forward = {twin.agents.name(n) for n in number}
+    for _, data in traces:
+        name = (data["src"], data["dst"], data["path"], data["dscp"])
+        reached = [hop is not None for hop in data["hops"]]
+        if name in forward:
+            assert reached == ([True, False, False] if near.startswith("l") else [True, True, False])
+        else:
+            assert reached[0] and data["dir"] == "fwd"
+    assert {(d["src"], d["dst"]) for _, d in traces} == {(d["src"], d["dst"]) for _, d in traces}
+    for src in {d["src"] for _, d in traces}:
+        far_nics = [d["dst"] for _, d in traces if d["src"] == src]
+        assert len(far_nics) == len(set(far_nics)) <= 4
+    assert far in twin.fabric.leaves + twin.fabric.tops
+
+
+def test_nothing_is_traced_of_paths_that_are_answered_again_or_by_agents_that_know_no_routes() -> None:
+    short = {"kind": "link-down", "at": 3, "lasts": 0.7}
+    twin, messages = run(fabric={"hosts": 8, "leaves": 2, "spines": 3}, faults=[short])
+    assert any(m.body.data["changes"] for m in messages if m.topic == LIVENESS.name)
+    assert silent_traces(twin, messages) == []
+    fault = {"kind": "link-down", "at": 3, "lasts": 4}
+    assert silent_traces(*run(faults=[fault], known={"traces": False})) == []
+
+
 def test_full_links_carry_what_the_flows_over_them_got() -> None:
     """Where flows yield at several links, each leaves room that others take."""
     fabric = TwinFabric(FabricShape(kind="leaf-spine", hosts=24, leaves=4, spines=4, gbps=10))

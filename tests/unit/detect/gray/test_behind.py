@@ -137,3 +137,32 @@ def test_between_two_switches_alone_nothing_shows_whose_link_loses(seed: int) ->
     four = World(seed)
     of_four = Neighbours.of(GroupedCabling(four.sessions), NICS[2], thinly(four, np.full(four.slots.size, 0.01), seed))
     assert of_four is not None and of_four.opposite == () and of_four.link().subject.type == "link"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_link_whose_lossy_paths_all_lead_to_a_switch_that_loses_elsewhere_too_is_not_named(seed: int) -> None:
+    """By chance the first losses of a link meet paths to one other switch, which seem to share a link there."""
+    world = World(seed)
+    table = world.sessions.table
+    others = np.full(world.sessions.count, 0.0005)
+    between = world.slots[np.isin(world.src, [0, 1]) & np.isin(world.dst, [0, 1]) & (world.src != world.dst)]
+    elsewhere = world.slots[(world.src == 1) & np.isin(world.dst, [2, 3])]
+    counts = LossCounts(np.zeros(world.sessions.count, np.int64), np.zeros(world.sessions.count, np.int64))
+    counts.probes[world.slots] = PROBES
+    counts.events[between[:4]] = 2
+    nics = tuple(sorted({NICS[int(n)] for slot in between for n in (table["src"][slot], table["dst"][slot]) if n < 2}))
+    leaf = leaf_name(nics[0])
+    names = [f"{leaf}->{CORE}", f"{CORE}->{leaf}"]
+    subject = Subject("link", f"{CORE}--{leaf}")
+    link = Location(subject, names, False, 0.01, between[:4], [(x, 0.5) for x in names], 1.0, beside=nics)
+
+    def named(link: Location = link) -> list[Subject]:
+        return list(links_instead(GroupedCabling(world.sessions), [link], (), counts, others))
+
+    assert named() == [subject]
+    counts.events[elsewhere[:16]] = 2
+    assert named() == []
+    assert links_instead(GroupedCabling(world.sessions), [link], (), counts, np.full(others.size, 0.02)) != {}
+    more = world.slots[(world.src == 0) & (world.dst == 3)][:2]
+    counts.events[more] = 2
+    assert named(replace(link, slots=np.union1d(link.slots, more))) == [subject], "it loses on its way to others too"

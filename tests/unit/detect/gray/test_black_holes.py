@@ -36,12 +36,15 @@ class World:
             self.cabling.trace(slot, REV, hops(b, LEAF[b], "s1", LEAF[a]), 1)
         self.cabling.refresh(None)
 
-    def located(self, *dead: tuple[str, str, int]) -> list[Location]:
+    def located(self, *dead: tuple[str, str, int], since_ns: int = 10) -> list[Location]:
         """Where the silence of these paths, there, is laid while all others are well."""
         slots = np.array([self.paths.index(path) for path in dead])
         well = np.setdiff1d(np.arange(len(self.paths)), slots)
         seen = Observations.join(
-            [Observations.of(slots, "fwd", 8.0, 8.0), Observations.of(well, "both", 0.0, 8.0)],
+            [
+                Observations.of(slots, "fwd", 8.0, 8.0, np.full(slots.size, since_ns)),
+                Observations.of(well, "both", 0.0, 8.0),
+            ],
         )
         found = locate(self.cabling, seen, noise=1e-3, least_share=0.99, kind="silence")
         return with_black_holes(self.cabling, seen, found)
@@ -89,6 +92,30 @@ def test_links_that_nothing_tells_apart_are_suspects() -> None:
     assert path.subject.type == "path"
     assert {name for name, _ in path.suspects[:2]} == {"l0->s0", "s0->l1"}
     assert 0.3 < path.suspects[1][1] <= path.suspects[0][1] < 0.7
+
+
+def test_traces_of_the_silent_paths_tell_links_in_a_row_apart() -> None:
+    dead = [("h0/r0", "h2/r0", 0), ("h1/r0", "h3/r0", 0)]
+    for reached, link in ((1, "l0--s0"), (2, "l1--s0")):
+        world = World()
+        for path in dead:
+            whole = hops(path[0], "l0", "s0", "l1")
+            traced = [hop if number < reached else None for number, hop in enumerate(whole)]
+            world.cabling.trace(world.paths.index(path), FWD, traced, 3, silent=True)
+        (found,) = world.located(*dead, since_ns=2)
+        assert (found.subject.id, found.alive > 0) == (link, True)
+
+
+def test_both_directions_of_a_link_that_drops_some_flows_are_one_fault() -> None:
+    """A switch that drops some flows would explain them too; a link is likelier."""
+    world = World()
+    into = [("h2/r0", "h1/r0", 0), ("h4/r0", "h0/r0", 2), ("h5/r0", "h1/r0", 2)]
+    (found,) = world.located(*HASHED, *into)
+    assert (found.subject.id, sorted(found.directions)) == ("l0--s0", ["l0->s0", "s0->l0"])
+    assert found.slots.size == 6 == len(found.path_directions)
+    assert sum(p for _, p in found.suspects) == pytest.approx(found.probability)
+    (one_more,) = world.located(*HASHED, into[0])
+    assert one_more.slots.size == 4, "one path is enough where the other direction is known"
 
 
 def test_a_link_that_passes_nothing_is_down() -> None:

@@ -10,8 +10,10 @@ import pytest
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.gray.dead_uplink import (
     MOST_UPLINKS,
+    SPRAYED,
     as_if_dead,
     event_share,
+    share_evidence,
     the_dead_one,
     uplinks_of_one_dead,
     which_is_dead,
@@ -162,3 +164,15 @@ def test_it_is_named_where_packets_are_sprayed_by_what_leaves_the_leaf(
     monkeypatch.setattr(LossySubject, "counts", lambda self, seen: counts)
     assert which_is_dead(cabling, lossy, cast(KnownLosses, None)) == (0 if sprayed else 4)
     assert (None if lossy.dead is None else lossy.dead.subject.id) == ("l0--s2" if sprayed else None)
+
+
+def test_of_the_dead_one_all_is_lost_and_what_its_leaf_loses_is_said_beside() -> None:
+    lossy = LossySubject(located(LEAF), 5 * S, events=3000, probes=10_000, share=0.3)
+    leaf = {e.what: (e.value, e.where) for e in share_evidence(lossy, "l0", 0.0002)}
+    assert set(leaf) == {"loss-share", "loss-share-low", "loss-share-high"}
+    lossy.dead = located(Subject("link", "l0--s2"))
+    link = {e.what: (e.value, e.where) for e in share_evidence(lossy, "l0->s2", 0.0002)}
+    assert link["loss-share"] == link["loss-share-high"] == (1.0, "l0->s2")
+    assert 0.9 < link["loss-share-low"][0] < 1.0
+    assert link[SPRAYED] == leaf["loss-share"] == (leaf["loss-share"][0], "l0")
+    assert link[f"{SPRAYED}-high"] == leaf["loss-share-high"]

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from sdfstream.detect.gray.known import Course, KnownLosses, Look, onset, scattered
+from sdfstream.detect.gray.known import Course, KnownLosses, Look, LossCounts, onset, scattered
 from sdfstream.detect.runs import BINS, LossRuns
 from sdfstream.detect.sessions import Sessions
+from sdfstream.numeric.binomial import log_tail_bound
 
 MS, S = 1_000_000, 1_000_000_000
 T0 = 1_800_000_000 * S
@@ -103,3 +104,13 @@ def test_what_is_known_in_part_counts_in_neither_losses_nor_answers_where_it_is_
     assert newest.events[0] / newest.probes[0] > 0.33
     assert known.closed(1).probes[0] == known.newest(0, 1).probes[0], "nothing else is known"
     assert T0 <= known.began_ns(slot, 20) < T0 + 400 * MS
+
+
+def test_what_sessions_lose_by_chance_goes_by_what_else_costs_each() -> None:
+    counts = LossCounts(np.array([3, 3, 0, 0]), np.array([1000, 10, 500, 0]))
+    others = np.array([1e-3, 0.2, 1e-3, 0.5])
+    assert counts.by_chance(np.array([2, 3]), others) == 0.0 == counts.by_chance(np.array([], np.int64), others)
+    alone = counts.by_chance(np.array([0]), others)
+    assert alone == pytest.approx(float(log_tail_bound(3, 1000, 1e-3)))
+    assert counts.by_chance(np.array([1]), others) > alone, "of ten with a fifth lost three are nothing"
+    assert counts.by_chance(np.array([0, 2]), others) > alone, "others that lost none"

@@ -37,3 +37,17 @@ def test_a_queue_a_full_buffer_and_a_quiet_path_are_not(excess_ns: float, scatte
 
 def test_it_takes_seconds_so_that_a_queue_of_steady_depth_is_reported_first() -> None:
     assert not followed(30e3, QUIET_NS, 1, windows=50).any()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_few_windows_far_off_as_any_path_has_do_not_keep_it_from_being_followed(seed: int) -> None:
+    """One window in twenty met a burst, which is in the quiet path's spread for a few spreads at most."""
+    shifts, rng = DelayShifts(), np.random.default_rng(seed)
+    shifts.ensure(PATHS.size)
+    total = np.zeros(PATHS.size)
+    for _ in range(300):
+        burst_ns = np.where(rng.uniform(size=PATHS.size) < 0.05, 25e3, 0.0)
+        above_ns = 20e3 - total + rng.normal(0.0, QUIET_NS, PATHS.size) + burst_ns
+        moved, by_ns = shifts.take(PATHS, above_ns, np.full(PATHS.size, QUIET_NS))
+        total[moved] += by_ns
+    assert (np.abs(total - 20e3) < 5e3).mean() > 0.85

@@ -9,6 +9,7 @@ import pytest
 
 from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.detections import Detection
+from sdfstream.detect.gray.dead_uplink import SPRAYED
 from sdfstream.detect.root.chance import silences
 from sdfstream.detect.stage import DetectStage
 from sdfstream.records.finding import Evidence, Subject
@@ -75,3 +76,16 @@ def test_where_packets_are_sprayed_a_few_that_may_cross_it_are_chance_whatever_t
     assert not silences(loss(0.4), replace(leaf, sessions=(int(never[0]),)), cabling)
     core = replace(loss(0.4), subject=Subject("switch", "~core"), directions=("~core",))
     assert silences(core, leaf, cabling), "whatever goes from leaf to leaf crosses the spines"
+
+
+def test_where_one_of_those_it_is_sprayed_over_is_dead_chance_goes_by_what_is_lost_over_all(
+    cabling: Cabling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = sessions_over(cabling, crossing=True)
+    monkeypatch.setattr(cabling.traced, "is_sprayed", lambda dscp: True)
+    leaf = replace(silent(40, over[:1]), kind="link-down", subject=Subject("switch", "l1"))
+    dead = loss(1.0)
+    assert silences(dead, leaf, cabling)
+    assert not silences(
+        replace(dead, evidence=(*dead.evidence, Evidence(f"{SPRAYED}-high", 0.3, "1", "l0"))), leaf, cabling
+    )

@@ -10,7 +10,7 @@ from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.liveness import Sightings
 from sdfstream.detect.localise import Location
 from sdfstream.detect.presence import Presence
-from sdfstream.detect.root.settling import SEPARATE_NS, Settling
+from sdfstream.detect.root.settling import SEPARATE_NS, TRACED_NS, Settling
 from sdfstream.detect.sessions import Sessions
 from sdfstream.records.finding import Subject
 
@@ -27,13 +27,28 @@ class Silent:
 class OneCable:
     """Cabling in which one cable explains every switch's silence."""
 
+    def __init__(self, *, traced: bool = False) -> None:
+        self.traced = traced
+
     def over_one_cable(self, switch: str, slots: Any) -> bool:
         return True
 
+    def is_traced(self, slots: Any) -> bool:
+        return self.traced
 
-def settle_ms(*limits_ms: int, config: DetectConfig | None = None, probability: float = 1.0) -> float:
-    settling = Settling(config or DetectConfig(), Presence(Sessions(9)), cast("Cabling", None))
-    found = Location(Subject("nic", "a/0"), ["a/0->l"], True, 1.0, np.arange(len(limits_ms)), [], probability)
+
+def settle_ms(
+    *limits_ms: int,
+    config: DetectConfig | None = None,
+    probability: float = 1.0,
+    stated: float | None = None,
+    traced: bool = False,
+) -> float:
+    cabling = cast("Cabling", OneCable(traced=traced))
+    settling = Settling(config or DetectConfig(), Presence(Sessions(9)), cabling)
+    found = Location(
+        Subject("nic", "a/0"), ["a/0->l"], True, 1.0, np.arange(len(limits_ms)), [], probability, stated=stated
+    )
     return settling.time_ns(found, cast("Sightings", Silent(*limits_ms))) / MS
 
 
@@ -56,20 +71,35 @@ def test_blame_that_may_be_anothers_waits_for_rows_of_what_else_passed() -> None
     assert settle_ms(1000, 1000, probability=0.75) == 250
 
 
+@pytest.mark.parametrize(
+    ("probability", "stated", "waits"),
+    [(0.75, None, True), (0.99, 0.75, True), (0.99, 0.95, False), (0.99, None, False)],
+)
+def test_a_place_in_doubt_waits_for_traces_of_what_is_silent(
+    probability: float, stated: float | None, waits: bool
+) -> None:
+    """That it is blamed already makes it likely to the search, and is no evidence."""
+    base_ms = settle_ms(1000, 1000, probability=probability, stated=stated)
+    assert base_ms == 250
+    traced_ms = settle_ms(1000, 1000, probability=probability, stated=stated, traced=True)
+    assert traced_ms == base_ms + (TRACED_NS / MS if waits else 0)
+
+
 def test_a_time_that_is_set_is_kept() -> None:
     for probability in (0.75, 1.0):
         assert settle_ms(600, 600, config=DetectConfig(settle_ms=70), probability=probability) == 70
 
 
+@pytest.mark.parametrize(("traced", "apart_ns"), [(False, SEPARATE_NS), (True, TRACED_NS)])
 @pytest.mark.parametrize(("said_ms", "longest_ms"), [([600, 600], 600), ([600, 2000], 2000), ([600, None], 1000)])
-def test_a_switch_of_which_one_cable_explains_all_waits_for_the_slowest_agent(
-    said_ms: list[int | None], longest_ms: int
+def test_a_switch_of_which_one_cable_explains_all_waits_for_the_slowest_agent_and_for_traces(
+    said_ms: list[int | None], longest_ms: int, traced: bool, apart_ns: int
 ) -> None:
     presence, config = Presence(Sessions(9)), DetectConfig()
     for number, limit_ms in enumerate(said_ms):
         presence.take_message(f"h{number}", S, "boot")
         presence.take_limit(f"h{number}", None if limit_ms is None else limit_ms * MS)
-    settling = Settling(config, presence, cast("Cabling", OneCable()))
+    settling = Settling(config, presence, cast("Cabling", OneCable(traced=traced)))
     found = Location(Subject("switch", "l0"), [], True, 1.0, np.arange(2), [], 1.0)
     time_ns = settling.time_ns(found, cast("Sightings", Silent(50, 50)))
-    assert time_ns == config.settle_ns(longest_ms * MS) + SEPARATE_NS
+    assert time_ns == config.settle_ns(longest_ms * MS) + apart_ns

@@ -148,12 +148,59 @@ def test_what_runs_between_the_same_nics_is_traced_anew_when_a_path_changes_stat
     net = network([252] * 6, pairs=2)
     assert len(net.run(0, 2 * S)) == 6
     net.states[1] = SILENT
-    others = {t.subject for _, t in net.run(2 * S, 3 * S)}
-    assert others == {0, 2}, "not the silent one, and nothing of the other pair"
+    others = {t.subject: t.silent for _, t in net.run(2 * S, 3 * S)}
+    assert others == {0: False, 1: True, 2: False}, "nothing of the other pair"
     net.states[1] = ALIVE
     back = net.run(3 * S, 4 * S)
     assert {t.subject for _, t in back} == {0, 1, 2}
     assert net.run(4 * S, 10 * S) == []
+
+
+def test_of_a_path_that_falls_silent_it_is_told_once_and_soon_how_far_its_packets_get() -> None:
+    net = network([250])
+    assert len(net.run(0, 2 * S)) == 1
+    net.states[0] = SILENT
+    net.mute = (3, 4, 5)
+    net.probes.clear()
+    ((at_ns, trace),) = net.run(2 * S, 30 * S)
+    assert trace == Trace(0, (router(1), router(2), None, None, None), silent=True)
+    assert at_ns <= 2 * S + 600 * NS_PER_MS
+    assert [probe.ttl for _, probe in net.probes] == [1, 2, 3, 3, 4, 4], (
+        "two routers in a row that do not answer end it"
+    )
+    net.states[0], net.mute = ALIVE, ()
+    ((_, back),) = net.run(30 * S, 31 * S)
+    assert back.complete and not back.silent
+
+
+def test_one_router_that_does_not_answer_does_not_end_the_trace_of_a_silent_path() -> None:
+    net = network([252])
+    net.run(0, 2 * S)
+    net.states[0], net.mute = SILENT, (2,)
+    ((_, trace),) = net.run(2 * S, 10 * S)
+    assert trace.hops == (router(1), None, router(3))
+
+
+def test_of_a_silent_path_that_is_answered_again_the_usual_trace_is_made() -> None:
+    net = network([252])
+    net.run(0, 2 * S)
+    net.states[0], net.mute = SILENT, (3,)
+    assert net.run(2 * S, 2 * S + 300 * NS_PER_MS) == []
+    net.states[0], net.mute = ALIVE, ()
+    ((_, trace),) = net.run(2 * S + 300 * NS_PER_MS, 4 * S)
+    assert trace.complete and not trace.silent
+
+
+def test_of_many_paths_that_fall_silent_a_few_are_traced_each_to_another_nic() -> None:
+    """Routers answer few; and what is alive still waits for its own traces."""
+    net = network([252] * 24, pairs=8)
+    net.run(0, 5 * S)
+    for start_s, traced in ((5, 4), (10, 0), (16, 4)):
+        net.states[:] = SILENT
+        found = [t.subject for _, t in net.run(start_s * S, (start_s + 2) * S) if t.silent]
+        assert len(found) == traced == len({subject // 3 for subject in found})
+        net.states[:] = ALIVE
+        net.run((start_s + 2) * S, (start_s + 5) * S)
 
 
 def test_the_distance_of_a_pair_is_the_shortest_and_says_whether_all_agree() -> None:
