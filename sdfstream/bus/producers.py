@@ -33,14 +33,14 @@ import pyarrow as pa
 
 from sdfstream.errors import FormatError
 from sdfstream.records import columns
-from sdfstream.records.fabric import FLOW_TYPE, PATH_TYPE, host_of
+from sdfstream.records.fabric import FLOW_TYPE, PATH_TYPE, SILENT_TYPE, host_of
 from sdfstream.records.mesh import HOST_TYPE
 from sdfstream.records.message import Body, Event
 from sdfstream.records.topics import JOB, LIVENESS, OUTCOME, PORT, PROBE, QP, TOPOLOGY
 
 REASON: Final = "foreign-host"
 _BY_KEY: Final = frozenset({PROBE.name, PORT.name, QP.name, LIVENESS.name})
-_BY_SOURCE: Final = frozenset({PATH_TYPE, FLOW_TYPE, HOST_TYPE})
+_BY_SOURCE: Final = frozenset({PATH_TYPE, FLOW_TYPE, SILENT_TYPE, HOST_TYPE})
 _OWN: Final[dict[str, tuple[str, ...]]] = {PROBE.name: ("src",), PORT.name: ("host", "nic", "port"), QP.name: ("src",)}
 """Columns of a bulk topic whose hosts must be the producer's."""
 
@@ -139,5 +139,6 @@ _EVENTS: Final[dict[str, Callable[[str, Mapping[str, object]], str | None]]] = {
     JOB.name: _job,
     PATH_TYPE: _path,
     FLOW_TYPE: _flow,
+    SILENT_TYPE: _path,
     HOST_TYPE: _job,
 }

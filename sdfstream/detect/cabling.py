@@ -94,8 +94,8 @@ class Cabling:
 
     # -- traces ------------------------------------------------------------------------------------------------
 
-    def trace(self, slot: int, direction: int, hops: Hops, at_ns: int, *, silent: bool = False) -> bool:
-        """Take the traced hops of a path, which was `silent` before, bus time `at_ns`; True when the path has moved.
+    def trace(self, slot: int, direction: int, hops: Hops, at_ns: int) -> bool:
+        """Take the traced hops of a path, bus time `at_ns`; True when the path has moved.
 
         A router that did not answer is a gap. A trace with gaps replaces a complete one only when it contradicts it.
         A path whose packets are sprayed does not move: each of its traces shows another of its ways.
@@ -106,8 +106,6 @@ class Cabling:
             self._stale |= dict.fromkeys(np.flatnonzero(self.sessions.table["dscp"] == dscp).tolist())
         known = self._routes.get((slot, direction))
         self._stale[slot] = None
-        if silent and direction == FWD:
-            self.silent_traces.take(slot, hops, at_ns)
         if known is None or self.traced.is_sprayed(dscp):
             self._routes[slot, direction] = TracedRoute(hops, at_ns)
             return False
@@ -115,6 +113,11 @@ class Cabling:
         first = known.take(hops, at_ns)
         self.heed(known, first, since_ns)
         return first is not None and not known.sprayed()
+
+    def trace_silent(self, slot: int, hops: Hops, at_ns: int) -> None:
+        """Take how far the packets of a path got after it had fallen silent; its route stays what it was."""
+        self.traced.take(self.topology, int(self.sessions.table["dscp"][slot]), hops, at_ns)
+        self.silent_traces.take(slot, hops, at_ns)
 
     def note_hops(self, hops: Hops) -> None:
         """Take hop addresses of any trace: without a declaration they show which two are ends of one link."""
@@ -239,10 +242,10 @@ class Cabling:
 
         Of a path whose packets are sprayed its own trace tells nothing.
         """
-        reached, route = self.silent_traces.since(slot, then_ns), self._routes.get((slot, FWD))
-        if reached is None or route is None or self.traced.is_sprayed(int(self.sessions.table["dscp"][slot])):
+        hops, route = self.silent_traces.since(slot, then_ns), self._routes.get((slot, FWD))
+        if hops is None or route is None or self.traced.is_sprayed(int(self.sessions.table["dscp"][slot])):
             return [], []
-        passed, beyond = reach(self.topology, *self._ends(slot, FWD), route.hops, reached)
+        passed, beyond = reach(self.topology, *self._ends(slot, FWD), route.hops, hops)
         return self.numbers(passed), self.numbers(beyond)
 
     def is_traced(self, slots: Ints) -> bool:
@@ -304,19 +307,6 @@ class Cabling:
             else:
                 found += [self.elements.find(name), self.elements.find(f"->{b}")]
         return [number for number in found if number >= 0]
-
-    def over_one_cable(self, switch: str, slots: Ints) -> bool:
-        """Whether one cable of a switch may be all that these sessions cross of it, in whichever direction.
-
-        Those of known routes all cross it, and so may the others.
-        """
-        element, weight = self.element[slots], self.weight[slots]
-        for end in sorted(self.topology.neighbours.get(switch, ())):
-            both = self.numbers((f"{end}->{switch}", f"{switch}->{end}"))
-            crosses = np.isin(element, both) & (weight > 0.0)
-            if both and bool(crosses.any(axis=(1, 2)).all()):
-                return True
-        return False
 
     # -- for the search -----------------------------------------------------------------------------------------
 

@@ -33,6 +33,20 @@ def cable_instead(cabling: Cabling, posed: Problem, switch: str, slots: Ints) ->
     return cable, [cabling.direction(int(posed.elements[number])) for number in numbers]
 
 
+def over_one_cable(cabling: Cabling, switch: str, slots: Ints) -> bool:
+    """Whether one cable of a switch may be all that these sessions cross of it, in whichever direction.
+
+    Those of known routes all cross it, and so may the others.
+    """
+    element, weight = cabling.element[slots], cabling.weight[slots]
+    for end in sorted(cabling.topology.neighbours.get(switch, ())):
+        both = cabling.numbers((f"{end}->{switch}", f"{switch}->{end}"))
+        crosses = np.isin(element, both) & (weight > 0.0)
+        if both and bool(crosses.any(axis=(1, 2)).all()):
+            return True
+    return False
+
+
 def _elements_by_cable(cabling: Cabling, posed: Problem, switch: str, slots: Ints) -> dict[Subject, list[int]]:
     """Elements, by cable at `switch`, of the cables that all of `slots` surely cross and no healthy path does."""
     trials, sick = posed.trials, posed.sick.slots.size

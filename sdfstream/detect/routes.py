@@ -166,13 +166,10 @@ class SilentTraces:
     """How far the packets of silent paths got, by the last trace of each that was made since it fell silent."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[int, list[bool]]] = {}
-        """Session to the bus time of the trace, and which of its hops answered."""
+        self._known: dict[int, tuple[int, Hops]] = {}
+        """Session to the bus time of the trace, and its hops."""
         self.version = 0
         """Grows with every trace."""
-
-    def __len__(self) -> int:
-        return len(self._known)
 
     @property
     def sessions(self) -> list[int]:
@@ -182,7 +179,7 @@ class SilentTraces:
     def take(self, slot: int, hops: Hops, at_ns: int) -> None:
         """Take a trace of a session's own packets, made while it was silent."""
         self._known = {s: x for s, x in self._known.items() if at_ns - x[0] < _LATELY_NS}
-        self._known[slot] = at_ns, [hop is not None for hop in hops]
+        self._known[slot] = at_ns, hops
         self.version += 1
 
     def forget(self, slots: Iterable[int]) -> None:
@@ -190,32 +187,36 @@ class SilentTraces:
         for slot in slots:
             self._known.pop(slot, None)
 
-    def since(self, slot: int, then_ns: int) -> int | None:
-        """How many routers a session's packets reached since then, the last of them counted; None: no trace since."""
-        at_ns, answered = self._known.get(slot, (0, []))
-        if at_ns <= then_ns:
-            return None
-        return max((n for n, came in enumerate(answered, 1) if came), default=0)
+    def since(self, slot: int, then_ns: int) -> Hops | None:
+        """The hops of a session's trace that was made since then; None: none was."""
+        at_ns, hops = self._known.get(slot, (0, []))
+        return hops if at_ns > then_ns else None
 
     def snapshot(self) -> list[Any]:
         """The whole state as plain values."""
-        return [self.version, [[slot, at_ns, list(answered)] for slot, (at_ns, answered) in self._known.items()]]
+        return [self.version, [[slot, at_ns, hops] for slot, (at_ns, hops) in self._known.items()]]
 
     def restore(self, state: Any) -> None:
         """Take up a state made by `snapshot`."""
         self.version = int(state[0])
-        self._known = {int(slot): (int(at_ns), [bool(x) for x in came]) for slot, at_ns, came in state[1]}
+        self._known = {int(slot): (int(at_ns), list(hops)) for slot, at_ns, hops in state[1]}
 
 
-def reach(topology: Topology, sender: str, receiver: str, hops: Hops, reached: int) -> tuple[list[str], list[str]]:
-    """What packets of a route passed that reached so many of its routers, and what lies beyond what stopped them.
+def reach(topology: Topology, sender: str, receiver: str, route: Hops, silent: Hops) -> tuple[list[str], list[str]]:
+    """What the packets of a silent path passed, and what lies beyond what stopped them.
 
-    Named as `Topology.direction` and `Topology.router` do; the NICs' cables as ``nic tx`` and ``nic rx``. Between the
-    two lists lie the link to the next router and both its ends, any of which may be what stops them.
+    `route` is what it was while it was answered, `silent` the trace made since; where they contradict each other it
+    has moved, and nothing is known of what did not answer. Named as `Topology.direction` and `Topology.router` do;
+    the NICs' cables as ``nic tx`` and ``nic rx``. Between the two lists lie the link to the first router that was not
+    reached and both its ends, any of which may be what stops them.
 
-    >>> reach(Topology(), "h0/r0", "h1/r0", ["10.0.0.1", "10.0.0.2", "10.0.0.3"], 2)
+    >>> reach(Topology(), "h0/r0", "h1/r0", ["10.0.0.1", "10.0.0.2", "10.0.0.3"], ["10.0.0.1", "10.0.0.2", None])
     (['h0/r0 tx', '->10.0.0.2', '10.0.0.1'], ['h1/r0 rx'])
     """
+    reached = max((number for number, hop in enumerate(silent, 1) if hop is not None), default=0)
+    hops = silent
+    if differs(route, silent) is None:
+        hops = [before if hop is None else hop for before, hop in zip(route, silent, strict=True)]
     links = [None if hop is None else topology.direction(hop) for hop in hops]
     routers = [None if hop is None else topology.router(hop) for hop in hops]
     passed = [f"{sender} tx", *links[1:reached], *routers[: max(0, reached - 1)]] if reached else []

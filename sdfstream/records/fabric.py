@@ -62,6 +62,8 @@ def direction_id(a: str, b: str) -> str:
 
 FLOW_TYPE: Final = "sdf.state.topology.flow.v1"
 """CloudEvents type, on the topology topic, of the route of a flow."""
+SILENT_TYPE: Final = "sdf.state.topology.silent.v1"
+"""CloudEvents type, on the topology topic, of how far the packets of a path got once it had fallen silent: no route."""
 
 Protocol = Literal["udp", "tcp"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, get_args, get_type_hints
 
-from sdfstream.records.fabric import DECLARED_TYPE, FLOW_TYPE, PATH_TYPE
+from sdfstream.records.fabric import DECLARED_TYPE, FLOW_TYPE, PATH_TYPE, SILENT_TYPE
 from sdfstream.records.finding import CAUSES, FINDING_KINDS, Health, Severity, Status, Subject
 from sdfstream.records.mesh import HOST_TYPE
 from sdfstream.records.producer import PRODUCER_TYPE
@@ -31,6 +31,7 @@ from sdfstream.records.shapes_fabric import (
     HOST_SHAPE,
     MESH_SHAPE,
     PRODUCER_SHAPE,
+    SILENT_SHAPE,
     TRACED_SHAPE,
 )
 from sdfstream.records.shapes_jobs import COMMAND_SHAPE, JOB_SHAPE, OUTCOME_SHAPE, OVERRIDE_SHAPE
@@ -183,6 +184,7 @@ SHAPES: Final[dict[str, dict[str, Shape]]] = {
         DECLARED_TYPE: DECLARED_SHAPE,
         PATH_TYPE: TRACED_SHAPE,
         FLOW_TYPE: FLOW_SHAPE,
+        SILENT_TYPE: SILENT_SHAPE,
         HOST_TYPE: HOST_SHAPE,
         PRODUCER_TYPE: PRODUCER_SHAPE,
     },

@@ -57,9 +57,17 @@ TRACED_SHAPE: Final = record(
         "hops": array(nullable(ident()), "address of each router that answered; null where none did"),
         "complete": {"type": "boolean", "description": "every hop up to the reflector answered"},
         "traced_at_ns": instant("the tracing host's clock"),
-        "silent": {"type": "boolean", "description": "true: the path had fallen silent before; absent: it had not"},
     },
-    optional=("silent",),
+)
+
+SILENT_SHAPE: Final = record(
+    "how far packets of a path got, traced hop by hop once it had fallen silent; its route is what was traced before",
+    {
+        **PATH,
+        "dir": among("fwd"),
+        "hops": array(nullable(ident()), "address of each router that answered; null where none did"),
+        "traced_at_ns": instant("the tracing host's clock, at the end"),
+    },
 )
 
 FLOW_SHAPE: Final = record(

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sdfstream.records.fabric import PATH_TYPE, SILENT_TYPE
 from sdfstream.records.message import Event
 from sdfstream.records.topics import TOPOLOGY
 from sdfstream.records.units import NS_PER_MS, NS_PER_S, Int64s
@@ -122,10 +123,11 @@ class AgentTraces:
     ) -> None:
         a, name = self.agents, self.fabric.hosts[host]
         data: dict[str, Any] = rows.route_data(a.name(k), direction, hops, a.clocks.shown(host, at_ns, a.start_ns))
+        key, kind = "{} {} {} {} {}".format(*a.name(k), direction), PATH_TYPE
         if silent:
-            data["silent"] = True
-        key = "{} {} {} {} {}".format(*a.name(k), direction)
-        event = Event("sdf.state.topology.path.v1", name, f"{key}-{at_ns}", a.start_ns + at_ns, data)
+            key, kind = f"{key} silent", SILENT_TYPE
+            del data["complete"]
+        event = Event(kind, name, f"{key}-{at_ns}", a.start_ns + at_ns, data)
         a.outbox.put(at_ns, TOPOLOGY, key, event, source=name)
 
 

@@ -22,7 +22,7 @@ from sdfstream.bus.memory.bus_io import MemoryBus
 from sdfstream.detect.stage import DetectStage
 from sdfstream.errors import FormatError
 from sdfstream.records import columns
-from sdfstream.records.fabric import DECLARED_TYPE, PATH_TYPE
+from sdfstream.records.fabric import DECLARED_TYPE, PATH_TYPE, SILENT_TYPE
 from sdfstream.records.mesh import HOST_TYPE
 from sdfstream.records.message import Event, Message, Output
 from sdfstream.records.topics import CLOCK, FINDING, FROM_AGENTS, JOB, LIVENESS, MESH, PORT, PROBE, QP, TOPOLOGY
@@ -136,6 +136,9 @@ VICTIM = {
     ),
     "a trace of the way back": Output(
         TOPOLOGY.name, "k", Event(PATH_TYPE, "h00", "1", 1, {"src": "h00/r0", "dst": "victim/r0", "dir": "rev"})
+    ),
+    "a trace of a silent path": Output(
+        TOPOLOGY.name, "k", Event(SILENT_TYPE, "h00", "1", 1, {"src": "victim/r0", "dst": "h00/r0", "dir": "fwd"})
     ),
     "NICs": Output(TOPOLOGY.name, "host:victim", Event(HOST_TYPE, "h00", "1", 1, {"host": "victim", "nics": []})),
 }

@@ -9,7 +9,7 @@ import pytest
 from sdfstream.detect.stage import DetectStage
 from sdfstream.lab import Fabric
 from sdfstream.lab.mesh import MeshSpec
-from sdfstream.records.fabric import PATH_TYPE
+from sdfstream.records.fabric import PATH_TYPE, SILENT_TYPE
 from sdfstream.records.message import Event, Message
 from sdfstream.records.topics import LIVENESS, TOPOLOGY
 from tests.fixtures.agents import RecordedAgent, running
@@ -23,7 +23,7 @@ MESH = MeshSpec(rate_hz=50.0, ports_per_peer=8, liveness_ms=200, trace_rate_hz=4
 
 
 def silent_traces(agent: RecordedAgent) -> list[dict]:
-    return [data for data in agent.events(TOPOLOGY.name) if data.get("silent")]
+    return list(traced(agent, SILENT_TYPE).values())
 
 
 def judged(fabric: Fabric, agent: RecordedAgent) -> Reported:

@@ -33,7 +33,7 @@ from sdfstream.detect.sessions import session_key
 from sdfstream.errors import FormatError
 from sdfstream.records import columns
 from sdfstream.records.bustime import as_of_ns
-from sdfstream.records.fabric import FLOW_TYPE, Topology, flow_from, host_of
+from sdfstream.records.fabric import FLOW_TYPE, SILENT_TYPE, Topology, flow_from, host_of
 from sdfstream.records.mesh import HOST_TYPE, host_here
 from sdfstream.records.message import Event, Message
 from sdfstream.records.producer import PRODUCER_TYPE, refused_producer
@@ -210,8 +210,11 @@ class Dispatch:
         sender, receiver = key[:2] if direction == FWD else (key[1], key[0])
         traced_ns = self._traced_ns(data, sender, at_ns)
         self._miscabled.take(sender, receiver, hops, traced_ns)
-        silent = data.get("silent") is True
-        if slot >= 0 and self._cabling.trace(slot, direction, hops, traced_ns, silent=silent):
+        if event.type == SILENT_TYPE:
+            if slot >= 0:
+                self._cabling.trace_silent(slot, hops, traced_ns)
+            return
+        if slot >= 0 and self._cabling.trace(slot, direction, hops, traced_ns):
             self._runs.wipe(np.array([slot]))  # what was lost so far was lost on the former route
 
     def _traced_ns(self, data: Mapping[str, Any], by: str, at_ns: int) -> int:

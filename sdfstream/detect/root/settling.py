@@ -16,6 +16,7 @@ from sdfstream.detect.cabling import Cabling
 from sdfstream.detect.config import DetectConfig
 from sdfstream.detect.liveness import SLACK_NS, Sightings
 from sdfstream.detect.localise import Location
+from sdfstream.detect.one_cable import over_one_cable
 from sdfstream.detect.presence import Presence
 from sdfstream.records.units import NS_PER_MS
 
@@ -41,7 +42,7 @@ class Settling:
         A switch of which one cable explains all waits for what tells them apart: slower paths over its other cables,
         which any agent may watch. So does a place that is in doubt, for those over its rivals.
         """
-        if found.subject.type == "switch" and self.cabling.over_one_cable(found.subject.id, found.slots):
+        if found.subject.type == "switch" and over_one_cable(self.cabling, found.subject.id, found.slots):
             apart_ns = TRACED_NS if self.cabling.is_traced(found.slots) else SEPARATE_NS
             return self.config.settle_ns(self.longest_ns()) + apart_ns
         limits_ns = np.sort(seen.limit_ns[found.slots])

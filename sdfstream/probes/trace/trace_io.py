@@ -23,7 +23,7 @@ from sdfstream.probes.trace.paths import PathBook, PathChanges
 from sdfstream.probes.trace.raw_io import RawSockets
 from sdfstream.probes.trace.routes import ForwardRoutes
 from sdfstream.probes.trace.tracer import HopProbe, Key, Trace, Tracer
-from sdfstream.records.fabric import FLOW_TYPE, PATH_TYPE, Flow, PathId
+from sdfstream.records.fabric import FLOW_TYPE, PATH_TYPE, SILENT_TYPE, Flow, PathId
 from sdfstream.records.message import Output
 from sdfstream.records.topics import TOPOLOGY
 from sdfstream.records.units import NS_PER_MS, NS_PER_S, Int64s, UInt8s
@@ -209,6 +209,9 @@ class Tracing:
         else:  # pragma: no cover
             raise TypeError(subject)
         hops = [None if hop is None else readable(hop) for hop in trace.hops]
+        if trace.silent and isinstance(subject, PathId):
+            data = {**subject._asdict(), "hops": hops, "traced_at_ns": self._clock()}
+            return self._event(TOPOLOGY.name, SILENT_TYPE, f"{subject} silent", data)
         complete = trace.complete and sure
         if isinstance(subject, Flow) or subject.dir == "fwd":
             self._routes.note(subject, tuple(hops), complete=complete)
@@ -218,8 +221,6 @@ class Tracing:
             "complete": complete,
             "traced_at_ns": self._clock(),
         }
-        if trace.silent:
-            data["silent"] = True
         kind = FLOW_TYPE if isinstance(subject, Flow) else PATH_TYPE
         return self._event(TOPOLOGY.name, kind, str(subject), data)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sdfstream.board.board import Board
 from sdfstream.records import topics
-from sdfstream.records.fabric import DECLARED_TYPE, PATH_TYPE
+from sdfstream.records.fabric import DECLARED_TYPE, PATH_TYPE, SILENT_TYPE
 from sdfstream.records.message import Event
 from tests.fixtures import board_messages as bm
 
@@ -48,6 +48,9 @@ def test_a_direction_is_healthy_only_while_a_path_across_it_is_measured() -> Non
     assert {d for d, state in found.items() if state == "healthy"} == {"l0->s0", "s0->l1", "h00/r0->l0"}
     assert found["s0->l0"] == "unknown", "the way back was not traced"
     assert set(states(board, bm.NOW_NS + 6_000_000_000).values()) == {"unknown"}, "nothing is heard any more"
+    silent = {name: value for name, value in ROUTE.items() if name != "complete"} | {"hops": ["10.0.0.0", None, None]}
+    board.take([of_type(SILENT_TYPE, silent)])
+    assert states(board) == found, "how far its packets got once it had fallen silent is no route"
     blames = bm.finding("f9", kind="congestion", subject=("link", "l0--s0"), suspects=(("l0->s0", 0.9),))
     board.take([bm.event(topics.FINDING, blames)])
     assert states(board)["l0->s0"] == "unhealthy"

@@ -14,6 +14,7 @@ import pytest
 from sdfstream.bus import cloudevents
 from sdfstream.bus.recording import format as recording
 from sdfstream.records import publish
+from sdfstream.records.fabric import SILENT_TYPE
 from sdfstream.records.finding import CAUSES, FINDING_KINDS, Evidence, Finding, Subject
 from sdfstream.records.message import Event
 from sdfstream.records.topics import FINDING, LIVENESS, NAME, NIC, TOPICS, TOPOLOGY
@@ -132,6 +133,7 @@ def test_writing_leaves_other_files_alone(tmp_path: Path) -> None:
         (NIC.name, NIC.name, NIC_DATA),
         (TOPOLOGY.name, "sdf.state.topology.declared.v1", DECLARED_DATA),
         (TOPOLOGY.name, "sdf.state.topology.path.v1", PATH_DATA),
+        (TOPOLOGY.name, SILENT_TYPE, {name: value for name, value in PATH_DATA.items() if name != "complete"}),
     ],
 )
 def test_what_we_say_fits_and_what_lacks_a_field_does_not(topic: str, kind: str, data: dict[str, Any]) -> None:

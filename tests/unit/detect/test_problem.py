@@ -35,7 +35,7 @@ class TwoLeaves:
         a, b, port = self.paths[slot]
         whole = hops(a, LEAF[a], f"s{port % 2}", LEAF[b])
         traced = [hop if number < reached else None for number, hop in enumerate(whole)]
-        self.cabling.trace(slot, FWD, traced, TRACED_NS, silent=True)
+        self.cabling.trace_silent(slot, traced, TRACED_NS)
 
     def silent(self, direction: str, only: str = "") -> Observations:
         """Every path over s0, that begins at leaf `only`."""

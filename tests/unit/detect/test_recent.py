@@ -10,6 +10,7 @@ import pytest
 
 from sdfstream.detect.cabling import FWD, REV
 from sdfstream.detect.localise import Location
+from sdfstream.detect.one_cable import over_one_cable
 from sdfstream.detect.recent import AFTERMATH_NS, RecentFaults, came_back
 from sdfstream.records.finding import Subject
 from sdfstream.records.units import ABSENT_NS
@@ -54,7 +55,7 @@ def test_paths_of_unknown_routes_do_not_show_that_more_than_one_cable_is_silent(
     w = world()
     w.cabling.trace(3, REV, hops("h3/r0", "l2", "s1", "l0"), S)
     w.cabling.refresh(None)
-    assert w.cabling.over_one_cable("s0", np.array(slots)) is one_cable
+    assert over_one_cable(w.cabling, "s0", np.array(slots)) is one_cable
 
 
 def test_only_what_was_reported_takes_losses_from_the_paths_over_it() -> None:

@@ -140,7 +140,7 @@ def test_a_nic_on_another_leaf_than_declared_sprays_nothing() -> None:
 def test_of_a_silent_path_it_is_known_what_its_packets_pass_and_what_lies_beyond() -> None:
     w = World()
     w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 10 * S)
-    w.cabling.trace(0, FWD, [*hops("h0/r0", "l0", "s0", "l1")[:2], None], 20 * S, silent=True)
+    w.cabling.trace_silent(0, [*hops("h0/r0", "l0", "s0", "l1")[:2], None], 20 * S)
     w.cabling.refresh(None)
     names = w.cabling.elements.list
 
@@ -151,21 +151,25 @@ def test_of_a_silent_path_it_is_known_what_its_packets_pass_and_what_lies_beyond
     assert reached(15 * S) == ({"tx h0/r0", "node l0", "l0->s0"}, {"rx h2/r0"})
     assert reached(20 * S) == (set(), set()), "made before it fell silent"
     assert w.crossed(0) == {"l0->s0": 1.0, "s0->l1": 1.0}, "its route is what it was"
-    w.cabling.trace(0, FWD, [hops("h0/r0", "l0", "s0", "l1")[0], None, None], 21 * S, silent=True)
+    w.cabling.trace_silent(0, [hops("h0/r0", "l0", "s0", "l1")[0], None, None], 21 * S)
     assert reached(15 * S) == ({"tx h0/r0"}, {"s0->l1", "node l1", "rx h2/r0"})
-    w.cabling.trace(0, FWD, [None, None, None], 22 * S, silent=True)
+    w.cabling.trace_silent(0, [None, None, None], 22 * S)
     assert reached(15 * S)[0] == set()
-    w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 23 * S, silent=True)
+    w.cabling.trace_silent(0, hops("h0/r0", "l0", "s0", "l1"), 23 * S)
     assert reached(15 * S) == ({"tx h0/r0", "node l0", "l0->s0", "node s0", "s0->l1"}, set())
     w.cabling.trace(1, FWD, hops("h1/r0", "l0", "s0", "l1"), 24 * S)
     assert w.cabling.reached_since(1, 15 * S) == ([], []), "it was not silent"
+    w.cabling.trace_silent(0, [hops("h0/r0", "l0", "s1", "l1")[0], address("l0", "s1"), None], 25 * S)
+    w.cabling.refresh(None)
+    assert reached(15 * S) == ({"tx h0/r0", "node l0", "l0->s1"}, {"rx h2/r0"}), "it has moved"
     w.cabling.forget(np.array([0]))
     assert reached(15 * S) == (set(), set())
 
 
 def test_the_trace_of_a_silent_path_whose_packets_are_sprayed_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     w = World()
-    w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 20 * S, silent=True)
+    w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 10 * S)
+    w.cabling.trace_silent(0, hops("h0/r0", "l0", "s0", "l1"), 20 * S)
     w.cabling.refresh(None)
     assert w.cabling.reached_since(0, 15 * S)[0] and w.cabling.is_traced(np.array([0, 1]))
     monkeypatch.setattr(w.cabling.traced, "is_sprayed", lambda dscp: True)
@@ -213,7 +217,10 @@ def test_a_saved_cabling_goes_on_alike() -> None:
     w = World()
     w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 10 * S)
     w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s1", "l1"), 20 * S)
+    w.cabling.trace_silent(0, hops("h0/r0", "l0", "s1", "l1"), 30 * S)
+    w.cabling.refresh(None)
     again = Cabling(w.sessions)
     again.restore(w.cabling.snapshot())
+    assert again.reached_since(0, 25 * S) == w.cabling.reached_since(0, 25 * S) != ([], [])
     before, w.cabling = w.crossed(0, then_ns=15 * S), again
     assert w.crossed(0, then_ns=15 * S) == before

@@ -9,6 +9,7 @@ import pytest
 
 from sdfstream.errors import ConfigError
 from sdfstream.records import columns
+from sdfstream.records.fabric import SILENT_TYPE
 from sdfstream.records.message import Message
 from sdfstream.records.topics import LIVENESS, PORT, PROBE, TOPOLOGY
 from sdfstream.records.units import ABSENT_NS
@@ -57,8 +58,8 @@ def test_hash_loss_drops_whole_paths_over_the_link_and_passes_the_others() -> No
     hit = [values.pop() for (_, crosses), values in lost.items() if crosses]
     assert 0.2 < np.mean(hit) < 0.65
     assert not any(values.pop() for (_, crosses), values in lost.items() if not crosses)
-    traced = [m.body.data for m in messages if m.topic == TOPOLOGY.name and "path" in m.body.data]
-    whole = [data for data in traced if not data.get("silent")]
+    traced = [m.body for m in messages if m.topic == TOPOLOGY.name and "path" in m.body.data]
+    whole = [event for event in traced if event.type != SILENT_TYPE]
     assert len(whole) == 2 * len(twin.sessions) - sum(hit), "what is dropped cannot be traced"
     assert whole != traced, "but how far silent paths' packets get is told"
 

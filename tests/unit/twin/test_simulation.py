@@ -8,6 +8,7 @@ import pytest
 from sdfstream.bus import codec
 from sdfstream.errors import ConfigError
 from sdfstream.records import columns
+from sdfstream.records.fabric import SILENT_TYPE
 from sdfstream.records.message import Message, Output
 from sdfstream.records.topics import LIVENESS, PROBE, QP, TOPOLOGY
 from sdfstream.twin.conditions import calm
@@ -113,7 +114,7 @@ def test_flows_that_are_reported_carry_what_ports_move() -> None:
 
 
 def silent_traces(twin: Twin, messages: list[Message]) -> list[tuple[float, dict]]:
-    found = [m for m in messages if m.topic == TOPOLOGY.name and m.body.data.get("silent")]
+    found = [m for m in messages if m.topic == TOPOLOGY.name and m.body.type == SILENT_TYPE]
     return [((m.bus_at_ns - twin.start_ns) / 1e9, m.body.data) for m in found]
 
 

@@ -101,7 +101,7 @@ def test_traces_of_the_silent_paths_tell_links_in_a_row_apart() -> None:
         for path in dead:
             whole = hops(path[0], "l0", "s0", "l1")
             traced = [hop if number < reached else None for number, hop in enumerate(whole)]
-            world.cabling.trace(world.paths.index(path), FWD, traced, 3, silent=True)
+            world.cabling.trace_silent(world.paths.index(path), traced, 3)
         (found,) = world.located(*dead, since_ns=2)
         assert (found.subject.id, found.alive > 0) == (link, True)
 

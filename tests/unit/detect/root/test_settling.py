@@ -24,14 +24,11 @@ class Silent:
         self.limit_ns = np.array(limits_ms) * MS
 
 
-class OneCable:
-    """Cabling in which one cable explains every switch's silence."""
+class Traced:
+    """Cabling as far as settling asks: whether agents trace the paths."""
 
     def __init__(self, *, traced: bool = False) -> None:
         self.traced = traced
-
-    def over_one_cable(self, switch: str, slots: Any) -> bool:
-        return True
 
     def is_traced(self, slots: Any) -> bool:
         return self.traced
@@ -44,7 +41,7 @@ def settle_ms(
     stated: float | None = None,
     traced: bool = False,
 ) -> float:
-    cabling = cast("Cabling", OneCable(traced=traced))
+    cabling = cast("Cabling", Traced(traced=traced))
     settling = Settling(config or DetectConfig(), Presence(Sessions(9)), cabling)
     found = Location(
         Subject("nic", "a/0"), ["a/0->l"], True, 1.0, np.arange(len(limits_ms)), [], probability, stated=stated
@@ -93,13 +90,14 @@ def test_a_time_that_is_set_is_kept() -> None:
 @pytest.mark.parametrize(("traced", "apart_ns"), [(False, SEPARATE_NS), (True, TRACED_NS)])
 @pytest.mark.parametrize(("said_ms", "longest_ms"), [([600, 600], 600), ([600, 2000], 2000), ([600, None], 1000)])
 def test_a_switch_of_which_one_cable_explains_all_waits_for_the_slowest_agent_and_for_traces(
-    said_ms: list[int | None], longest_ms: int, traced: bool, apart_ns: int
+    said_ms: list[int | None], longest_ms: int, traced: bool, apart_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("sdfstream.detect.root.settling.over_one_cable", lambda *_: True)
     presence, config = Presence(Sessions(9)), DetectConfig()
     for number, limit_ms in enumerate(said_ms):
         presence.take_message(f"h{number}", S, "boot")
         presence.take_limit(f"h{number}", None if limit_ms is None else limit_ms * MS)
-    settling = Settling(config, presence, cast("Cabling", OneCable(traced=traced)))
+    settling = Settling(config, presence, cast("Cabling", Traced(traced=traced)))
     found = Location(Subject("switch", "l0"), [], True, 1.0, np.arange(2), [], 1.0)
     time_ns = settling.time_ns(found, cast("Sightings", Silent(50, 50)))
     assert time_ns == config.settle_ns(longest_ms * MS) + apart_ns
