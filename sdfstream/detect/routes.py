@@ -177,9 +177,11 @@ class SilentTraces:
         return list(self._known)
 
     def take(self, slot: int, hops: Hops, at_ns: int) -> None:
-        """Take a trace of a session's own packets, made while it was silent."""
-        self._known = {s: x for s, x in self._known.items() if at_ns - x[0] < _LATELY_NS}
+        """Take a trace of a session's own packets, made while it was silent; the oldest are forgotten."""
+        self._known.pop(slot, None)
         self._known[slot] = at_ns, hops
+        while at_ns - next(iter(self._known.values()))[0] >= _LATELY_NS:
+            del self._known[next(iter(self._known))]
         self.version += 1
 
     def forget(self, slots: Iterable[int]) -> None:

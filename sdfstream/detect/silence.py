@@ -121,7 +121,7 @@ class SilenceDetector:
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays."""
         saved = {"blamed": sorted(self.blamed), "cache": self.cache.snapshot(), "moved": self.moved, "odds": self._odds}
-        return {**saved, "absent_ns": self.absent_ns.copy(), "sick": self._sick.copy()}
+        return {**saved, "absent_ns": self.absent_ns.copy(), "sick": self._sick.copy(), "traces": self._traces}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state made by `snapshot`."""
@@ -129,7 +129,8 @@ class SilenceDetector:
         self.cache.restore(state["cache"])
         self.moved = {str(link): list(routers) for link, routers in state["moved"].items()}
         self.absent_ns = np.array(state["absent_ns"], np.int64)
-        self._sick = np.array(state.get("sick", ()), np.int64)  # a release before had none, and no odds
+        self._sick = np.array(state.get("sick", ()), np.int64)  # a release before had none of these three
+        self._traces = int(state.get("traces", 0))
         odds = state.get("odds", {})
         self._odds = {name: (float(p), [(str(s), float(q)) for s, q in who]) for name, (p, who) in odds.items()}
 
