@@ -103,6 +103,7 @@ def _holes(
     crossings = _crossings(cabling, sick, seen.only(seen.failed == 0))
     left, total = np.ones(sick.slots.size, np.bool_), 0.0
     found: list[Location] = []
+    unclear: list[tuple[Bools, float]] = []
     suspects: list[tuple[str, float]] = []
     while crossings.elements.size and left.any():
         score = np.where(crossings.switch, -np.inf, crossings.scores(left))
@@ -112,15 +113,22 @@ def _holes(
         if int(mine.sum()) < least or score[best] <= _OWN * int(left.sum()):
             break
         hole = _link(cabling, crossings, best, mine)
-        crossings = crossings.with_other_directions(cabling, best)
         is_clear = hole.probability >= _CLEAR and hole.alive >= _LEAST
         if mine.all() and not is_clear:
             suspects = hole.suspects
-        if hole.subject.type == "link" and is_clear:
-            slots, crossed = sick.slots[mine], [sick.direction(row) for row in np.flatnonzero(mine).tolist()]
-            _add(found, replace(hole, slots=slots, path_directions=crossed))
         left &= ~mine
-        total += float(score[best]) - _OWN * int(left.sum())
+        gain = float(score[best]) - _OWN * int(left.sum())
+        if hole.subject.type != "link" or not is_clear:
+            unclear.append((mine, gain))
+            continue
+        slots, crossed = sick.slots[mine], [sick.direction(row) for row in np.flatnonzero(mine).tolist()]
+        _add(found, replace(hole, slots=slots, path_directions=crossed))
+        crossings = crossings.with_other_directions(cabling, best)
+        total += gain
+        for rows, _ in unclear:  # they may cross its other direction
+            left |= rows
+        unclear.clear()
+    total += sum(gain for _, gain in unclear)
     whole = crossings.scores(np.ones(sick.slots.size, np.bool_))[crossings.switch]
     return (found if total + _OWN * int(left.sum()) > whole.max(initial=-np.inf) else []), suspects
 

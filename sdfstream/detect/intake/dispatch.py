@@ -211,7 +211,7 @@ class Dispatch:
         traced_ns = self._traced_ns(data, sender, at_ns)
         self._miscabled.take(sender, receiver, hops, traced_ns)
         if event.type == SILENT_TYPE:
-            if slot >= 0:
+            if slot >= 0 and direction == FWD:
                 self._cabling.trace_silent(slot, hops, traced_ns)
             return
         if slot >= 0 and self._cabling.trace(slot, direction, hops, traced_ns):

@@ -118,6 +118,12 @@ def test_both_directions_of_a_link_that_drops_some_flows_are_one_fault() -> None
     assert one_more.slots.size == 4, "one path is enough where the other direction is known"
 
 
+def test_of_links_in_a_row_that_nothing_tells_apart_no_direction_tells_the_other() -> None:
+    there = [("h0/r0", "h2/r0", 0), ("h1/r0", "h3/r0", 0)]
+    back = [("h2/r0", "h0/r0", 0), ("h3/r0", "h1/r0", 0)]
+    assert [x.alive for x in World().located(*there, *back)] == [0]
+
+
 def test_a_link_that_passes_nothing_is_down() -> None:
     over = [(a, b, port) for a, b, port in World().paths if LEAF[a] == "l0" and port % 2 == 0]
     (found,) = World().located(*over)
