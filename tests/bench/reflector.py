@@ -27,6 +27,7 @@ HOGS = 2
 RATE_HZ = 50.0
 PORTS = 8
 GOAL_NS = 30_000
+_START_S = 30.0
 
 
 def measure(result: Result, quick: bool) -> None:
@@ -47,8 +48,16 @@ async def _delays(fabric: Fabric, folder: Path, count: int, seconds: float) -> t
     sender, reflector = fabric.agent_config(mesh, ["h00"]), fabric.agent_config(mesh, ["h01"])
     async with taken(folder) as (link, rows):
         with agent(reflector, folder, "reflector", link), agent(sender, folder, "sender", link), hogs(count):
-            await _rows(rows, 2.0)
+            await _settled(rows)
             return await _rows(rows, seconds)
+
+
+async def _settled(rows: MemorySubscription) -> None:
+    """Two seconds after the sender's first rows, however long the agents take to start beside others."""
+    async with asyncio.timeout(_START_S):
+        while not any(message.key == "h00" for message in await rows.read(timeout_s=_START_S)):
+            await rows.commit()
+    await _rows(rows, 2.0)
 
 
 async def _rows(rows: MemorySubscription, seconds: float) -> tuple[np.ndarray, np.ndarray, int]:
