@@ -125,7 +125,7 @@ def test_a_few_paths_that_fall_silent_are_traced_as_far_as_their_packets_get(see
     twin, messages = run(seed, fabric={"hosts": 8, "leaves": 2, "spines": 3}, faults=[fault])
     traces = silent_traces(twin, messages)
     assert traces and all(3.5 < at_s < 5.0 for at_s, _ in traces)
-    near, far = twin.fabric.names[twin.faults[0].links[0]].split("->")
+    near = twin.fabric.names[twin.faults[0].links[0]].split("->")[0]
     number = [n for n, x in enumerate(twin.sessions.tables[-1].fwd[0]) if twin.faults[0].links[0] in x.tolist()]
     forward = {twin.agents.name(n) for n in number}
     for _, data in traces:
@@ -135,11 +135,9 @@ def test_a_few_paths_that_fall_silent_are_traced_as_far_as_their_packets_get(see
             assert reached == ([True, False, False] if near.startswith("l") else [True, True, False])
         else:
             assert reached[0] and data["dir"] == "fwd"
-    assert {(d["src"], d["dst"]) for _, d in traces} == {(d["src"], d["dst"]) for _, d in traces}
     for src in {d["src"] for _, d in traces}:
         far_nics = [d["dst"] for _, d in traces if d["src"] == src]
         assert len(far_nics) == len(set(far_nics)) <= 4
-    assert far in twin.fabric.leaves + twin.fabric.tops
 
 
 def test_nothing_is_traced_of_paths_that_are_answered_again_or_by_agents_that_know_no_routes() -> None:
