@@ -27,7 +27,7 @@ from sdfstream.detect.marks import MARKS_NS, MarkDetector
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.queues.controlled import LATE_MARKS_US, is_controlled, sent_by_nics, side_of
 from sdfstream.detect.queues.placed import SURELY, UNPLACED, Located, crossing, in_doubt, settled
-from sdfstream.detect.queues.surges import SURGE_NS, load_has_grown
+from sdfstream.detect.queues.surges import Surges
 from sdfstream.detect.recent import LocationCache, revived
 from sdfstream.detect.root.crowded import CrowdedSwitches
 from sdfstream.detect.root.displaced import is_displaced
@@ -60,8 +60,8 @@ _ALONE_WINDOWS = 15
 _SINGLE_NS = 30 * NS_PER_S
 """And one that a single path sees, of several that cross the place now, after so long: its own way became longer."""
 _SURGE_US = 250.0
-"""And one that no NIC sends, once nothing has shown for `SURGE_NS` any more that load has grown everywhere: what is
-normal follows load. A path waits at three ports of a surge at most, some 80 µs at each, where all is marked. A longer
+"""And one that no NIC sends, once load has not grown everywhere for a while any more (`surges`): what is normal follows
+load. A path waits at three ports of a surge at most, some 80 µs at each, where all is marked. A longer
 queue is none of a surge, and moves the clocks of whoever waits in it."""
 _TRIALS = 8.0
 """What a verdict on one path weighs, in trials: enough that a queue only one path sees can be located at all."""
@@ -93,8 +93,7 @@ class CongestionDetector:
         self._crowded = CrowdedSwitches()
         self._full: Subject | None = None
         """The port that holds up NICs."""
-        self._grown_ns = ABSENT_NS
-        """Bus time at which load was last seen to have grown everywhere."""
+        self._surges = Surges(delays, cabling)
         self._mild: set[Subject] = set()
         """Queues that few of what crosses them saw, since they stand."""
         self._serious: set[Subject] = set()
@@ -327,19 +326,11 @@ class CongestionDetector:
                 return True
         elif sent_by_nics(location.directions):
             return False
-        return excess_us < _SURGE_US and self._is_of_a_surge(location, now)
+        return excess_us < _SURGE_US and self._surges.stands_in_one(location, now)
 
     def _elsewhere(self, location: Location, now: Instant) -> bool:
         """Whether what a NIC's paths wait for may be anywhere: no cabling is known, and load has grown everywhere."""
-        return not self.cabling.topology.leaf_of and self._is_of_a_surge(location, now)
-
-    def _is_of_a_surge(self, location: Location, now: Instant) -> bool:
-        """Whether load has grown everywhere, not at this link alone; what is longer then is normal soon."""
-        crossing_it = np.isin(self.cabling.element, self.cabling.numbers(location.directions)).any(axis=2).reshape(-1)
-        mine = np.union1d(location.directed_paths(), np.flatnonzero(crossing_it))
-        if load_has_grown(self.delays, mine, self.delays.current(now.reached_ns)):
-            self._grown_ns = now.reached_ns
-        return self._grown_ns != ABSENT_NS and now.reached_ns - self._grown_ns < SURGE_NS
+        return not self.cabling.topology.leaf_of and self._surges.stands_in_one(location, now)
 
     def _of_few(self, location: Location, now: Instant) -> bool:
         """Whether less than half of what crosses a place now waits there: before a port all would, in a busy host some
@@ -373,7 +364,7 @@ class CongestionDetector:
         serious, mild = (sorted([x.type, x.id] for x in subjects) for subjects in (self._serious, self._mild))
         saved = {"blamed": blamed, "placed": placed, "cache": self._cache.snapshot(), "causes": causes}
         full = None if self._full is None else [self._full.type, self._full.id]
-        more = {"crowded": self._crowded.snapshot(), "grown_ns": self._grown_ns, "mild": mild}
+        more = {"crowded": self._crowded.snapshot(), "surges": self._surges.snapshot(), "mild": mild}
         return {**saved, "serious": serious, "full": full, **more}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -386,7 +377,8 @@ class CongestionDetector:
         self._serious = {Subject(kind, name) for kind, name in state.get("serious", ())}
         self._full = Subject(*state["full"]) if state.get("full") else None
         self._crowded.restore(state.get("crowded", {}))
-        self._grown_ns = int(state.get("grown_ns", ABSENT_NS))
+        if "surges" in state:
+            self._surges.restore(state["surges"])
         self._mild = {Subject(kind, name) for kind, name in state.get("mild", ())}
 
 

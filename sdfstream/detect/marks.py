@@ -27,7 +27,7 @@ from sdfstream.detect.inferred.hidden import evidence_of
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.problem import Observations
-from sdfstream.detect.queues.surges import SURGE_NS, load_has_grown
+from sdfstream.detect.queues.surges import SURGE_NS, Surges
 from sdfstream.detect.recent import LocationCache
 from sdfstream.detect.sessions import Sessions
 from sdfstream.numeric.binomial import wilson
@@ -71,8 +71,7 @@ class MarkDetector:
         """Of `blamed` those that mark what hardly waited."""
         self._flooded_ns: dict[str, int] = {}
         """Of `blamed` those that mark almost everything: since when, bus time."""
-        self._grown_ns = ABSENT_NS
-        """Bus time at which load was last seen to have grown beside one of these."""
+        self._surges = Surges(delays, cabling)
         self._caches = (LocationCache(), LocationCache())
         """Of marks, and of rewriting."""
 
@@ -222,11 +221,7 @@ class MarkDetector:
     def _is_of_a_surge(self, location: Location, now: Instant) -> bool:
         """Whether what marks almost everything has done so for no longer than a surge's queue may stand in one."""
         since_ns = self._flooded_ns.setdefault(location.subject.id, now.now_ns)
-        crossing = np.isin(self.cabling.element, self.cabling.numbers(location.directions)).any(axis=2).reshape(-1)
-        mine = np.union1d(location.directed_paths(), np.flatnonzero(crossing))
-        if load_has_grown(self.delays, mine, self.delays.current(now.reached_ns)):
-            self._grown_ns = now.now_ns
-        grown = self._grown_ns != ABSENT_NS and now.now_ns - self._grown_ns < SURGE_NS
+        grown = self._surges.stands_in_one(location, now)
         return grown and now.now_ns - since_ns < SURGE_NS
 
     def _is_mistuned(self, subject_id: str, waits: Waits | None, marked: int) -> bool:
@@ -281,7 +276,7 @@ class MarkDetector:
             "waits": self.waits.snapshot(),
             "mistuned": sorted(self._mistuned),
             "flooded": [[name, since_ns] for name, since_ns in self._flooded_ns.items()],
-            "grown_ns": self._grown_ns,
+            "surges": self._surges.snapshot(),
             "caches": [m.snapshot() for m in self._caches],
         }
 
@@ -296,7 +291,8 @@ class MarkDetector:
             self._mistuned = frozenset(state["mistuned"])
         self.waits.ensure()
         self._flooded_ns = {name: int(since_ns) for name, since_ns in state.get("flooded", ())}
-        self._grown_ns = int(state.get("grown_ns", ABSENT_NS))
+        if "surges" in state:  # a release before held it otherwise
+            self._surges.restore(state["surges"])
         for cache, saved in zip(self._caches, state["caches"], strict=True):
             cache.restore(saved)
 

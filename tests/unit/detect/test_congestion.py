@@ -245,8 +245,9 @@ def test_a_queue_at_a_link_is_information_while_load_has_grown_and_a_while_after
 ) -> None:
     mine, grown = fresh(fabric[0]), [True]
     place = on_a_link(mine, None)
-    monkeypatch.setattr("sdfstream.detect.congestion.load_has_grown", lambda *_: grown[0])
-    assert severity(mine, place, 100.0, 6.0) == "info"
+    monkeypatch.setattr("sdfstream.detect.queues.surges.load_has_grown", lambda *_: grown[0])
+    for at_s in np.arange(99.0, 100.1, 0.2).tolist():
+        assert severity(mine, place, at_s, 6.0) == "info"
     assert severity(fresh(fabric[0]), place, 100.0, 6.0, us=900.0) == "warning"
     grown[0] = False  # what is longer everywhere has become normal
     assert severity(mine, place, 108.0, 14.0) == "info"
@@ -262,6 +263,18 @@ def test_a_queue_at_a_link_is_information_while_load_has_grown_and_a_while_after
     assert severity(fresh(fabric[0]), place, 108.0, 14.0) == "warning"
 
 
+def test_what_grows_for_tenths_of_a_second_at_a_time_is_a_job_that_sends_in_steps(
+    fabric: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, grown = fresh(fabric[0]), [True]
+    place = on_a_link(mine, None)
+    monkeypatch.setattr("sdfstream.detect.queues.surges.load_has_grown", lambda *_: grown[0])
+    for tick in range(100):
+        grown[0] = tick % 10 < 6
+        worth = severity(mine, place, 100.0 + 0.1 * tick, 6.0 + 0.1 * tick)
+        assert worth == ("info" if grown[0] else "warning"), "as long as nothing was told of it"
+
+
 def test_so_is_one_before_a_nic_though_load_is_seen_to_have_grown_a_moment_after_it_began(
     fabric: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,7 +283,7 @@ def test_so_is_one_before_a_nic_though_load_is_seen_to_have_grown_a_moment_after
     into, out = (f"{mine.cabling.topology.leaf_of[nic]}->{nic}", f"{nic}->{mine.cabling.topology.leaf_of[nic]}")
     arriving = numbers[crossing(mine.cabling, numbers, location(Subject("nic", nic), numbers[:1], [into])[0]) > 0.9]
     place = location(Subject("nic", nic), arriving, [into])[0]
-    monkeypatch.setattr("sdfstream.detect.congestion.load_has_grown", lambda *_: grown[0])
+    monkeypatch.setattr("sdfstream.detect.queues.surges.load_has_grown", lambda *_: grown[0])
     assert severity(mine, place, 100.0, 0.4) == "warning"
     grown[0] = True
     assert severity(mine, place, 100.2, 0.6) == "info", "nothing was told of it yet"
@@ -292,7 +305,7 @@ def test_nor_is_what_a_surge_makes_of_a_single_path_or_of_two_ports_of_a_switch(
     mine, grown = fresh(fabric[0]), [True]
     mine.delays.noise.restore([7e3, 400, 15e3])
     monkeypatch.setitem(mine.delays.table._views, "waits", np.full_like(mine.delays.table["waits"], 99))
-    monkeypatch.setattr("sdfstream.detect.congestion.load_has_grown", lambda *_: grown[0])
+    monkeypatch.setattr("sdfstream.detect.queues.surges.load_has_grown", lambda *_: grown[0])
     place = location(subject, fabric[1][: 1 if subject.type == "path" else 2], directions)[0]
     assert severity(mine, place, 100.0, 16.0) == "info"
     assert severity(fresh(fabric[0]), place, 100.0, 16.0, us=260.0) == "warning"
