@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sdfstream.detect.inferred.floors import RoundTripFloors
+from sdfstream.detect.inferred.groups import LeafGroups
 from sdfstream.detect.routes import Hops, LinkEnds, SilentTraces, TracedLinks, TracedRoute, mixed, reach
 from sdfstream.detect.sessions import NameIndex, Sessions
-from sdfstream.numeric.proximity import leaf_groups
 from sdfstream.records.fabric import Topology, link_id
 from sdfstream.records.finding import Subject
 from sdfstream.records.routes import equal_cost, traced
@@ -56,6 +56,7 @@ class Cabling:
         self.topology = Topology()
         self.ends = LinkEnds()
         self.floors = RoundTripFloors(sessions)
+        self._groups = LeafGroups(self.floors)
         self.declared = 0
         """Declarations taken so far."""
         self.element = np.full((0, 2, 4), -1, np.int64)
@@ -73,6 +74,11 @@ class Cabling:
         self.moved = 0
         """How often any did."""
         self._unsettled = 0
+
+    def begin(self, tick: int) -> None:
+        """Enter the 100 ms boundary number `tick`."""
+        self._groups.begin(tick)
+        self.refresh(_REFRESH)
 
     def note_new(self, slots: list[int]) -> None:
         """These sessions are new or took over a freed number."""
@@ -177,7 +183,7 @@ class Cabling:
             for direction in (FWD, REV):
                 self._routes.pop((slot, direction), None)
 
-    def refresh(self, most: int | None = _REFRESH) -> None:
+    def refresh(self, most: int | None = None) -> None:
         """Work out the rows of up to `most` sessions (None: all) whose knowledge changed."""
         if self._unsettled != self.moved:
             self._unsettle()
@@ -231,11 +237,11 @@ class Cabling:
         return {self.elements.add(name): weight for name, weight in names.items()}, closed
 
     def groups(self) -> Ints:
-        """(nics,) NICs that share a switch, by round trips: `leaf_groups`; all −1 where cabling is declared."""
+        """(nics,) NICs that share a switch, by round trips (`LeafGroups`); all −1 where cabling is declared."""
         nics = len(self.sessions.nics)
         if self.topology.leaf_of:
             return np.full(nics, -1, np.int64)
-        return leaf_groups(nics, *self.floors.pairs())
+        return self._groups.of(nics)
 
     def reached_since(self, slot: int, then_ns: int) -> tuple[list[int], list[int]]:
         """Elements that a silent path's packets have passed since then, and those beyond what stopped them (`reach`).
@@ -360,6 +366,7 @@ class Cabling:
             "declarations": self.declared,
             "met": list(self.ends.addresses),
             "floors": self.floors.snapshot(),
+            "groups": self._groups.snapshot(),
             "element": self.element,
             "weight": self.weight,
             "past": self.past_ns,
@@ -378,6 +385,8 @@ class Cabling:
         self.topology = Topology(state["declared"])
         self.ends = LinkEnds(state["met"])
         self.floors.restore(state["floors"])
+        if "groups" in state:  # a release before had none
+            self._groups.restore(state["groups"])
         self.declared = int(state["declarations"])
         self.element, self.weight = np.asarray(state["element"]), np.asarray(state["weight"])
         self.past_ns = np.asarray(state["past"], np.int64)

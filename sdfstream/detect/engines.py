@@ -130,7 +130,7 @@ class Engines:
     def begin(self, tick: int) -> None:
         """Enter the 100 ms boundary number `tick`."""
         self.presence.mark(tick)
-        self.cabling.refresh()
+        self.cabling.begin(tick)
 
     def advance(self, now_ns: int) -> npt.NDArray[np.bool_]:
         """Fold what was taken since the last boundary into the baselines; (sessions,) the `troubled` ones."""

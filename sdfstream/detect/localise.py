@@ -112,7 +112,7 @@ def locate(
     infer : bool
         Whether paths of unknown routes may be laid to an inferred place.
     """
-    cabling.refresh(None)
+    cabling.refresh()
     if not seen.failed.any():
         return []
     posed = pose(cabling, seen)

@@ -111,7 +111,7 @@ class LossDetector:
         late_ns = unreported_ns(self.presence, self.runs.sessions, now_ns)
         seen = KnownLosses(self.runs, self.liveness.table["interval_ns"], now.left_out, late_ns)
         whole, tick = seen.of(_LONG), now_ns // TICK_NS
-        self.cabling.refresh(None)
+        self.cabling.refresh()
         exposures = {s: exposure(self.cabling, x.location, sessions) for s, x in self.standing.items()}
         if tick % _SLOW_TICKS == 0 or self.normal is None:
             self.normal = normal_share(self.cabling, whole, list(exposures.values()), self.config)

@@ -100,7 +100,7 @@ def test_two_links_that_queue_are_likelier_than_their_switch_however_many_others
     """Jobs between two leaves fill both ways through a spine; no other path of their class crosses its other links."""
     w = World()
     w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 1)
-    w.cabling.refresh(None)
+    w.cabling.refresh()
     odds = dict(zip(w.cabling.elements.list, log_priors(w.cabling, "queue").tolist(), strict=True))
     assert odds["node s0"] < odds["l0->s0"] + odds["l1->s0"]
     assert odds["node l0"] < 2 * odds["l0->s0"], "a leaf with NICs besides"

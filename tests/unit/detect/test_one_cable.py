@@ -25,7 +25,7 @@ def instead(switch: str, silent: dict[int, str], healthy: dict[int, str]) -> tup
     for slot, (src, near, spine, dst, far) in enumerate(ENDS):
         w.cabling.trace(slot, 0, hops(src, near, spine, far), S)
         w.cabling.trace(slot, 1, hops(dst, far, spine, near), S)
-    w.cabling.refresh(None)
+    w.cabling.refresh()
     rows = [
         Observations.of(np.array([slot]), direction, failed, 8.0)
         for sessions, failed in ((silent, 8.0), (healthy, 0.0))

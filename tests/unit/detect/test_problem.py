@@ -83,7 +83,7 @@ def test_what_was_traced_before_it_fell_silent_and_what_comes_back_counts_for_no
     world = TwoLeaves()
     silent = world.silent("rev", "l0")
     world.trace_silent(int(silent.slots[0]), 3)
-    world.cabling.refresh(None)
+    world.cabling.refresh()
 
     def entries(seen: Observations) -> int:
         whole = world.cabling.entries(seen.slots, seen.fwd, seen.rev, seen.then_ns)

@@ -26,7 +26,7 @@ def world() -> World:
     w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), S)
     w.cabling.trace(1, FWD, hops("h1/r0", "l0", "s0", "l1"), S)
     w.cabling.trace(3, FWD, hops("h0/r0", "l0", "s1", "l2"), S)
-    w.cabling.refresh(None)
+    w.cabling.refresh()
     return w
 
 
@@ -54,7 +54,7 @@ def test_paths_of_unknown_routes_do_not_show_that_more_than_one_cable_is_silent(
 ) -> None:
     w = world()
     w.cabling.trace(3, REV, hops("h3/r0", "l2", "s1", "l0"), S)
-    w.cabling.refresh(None)
+    w.cabling.refresh()
     assert over_one_cable(w.cabling, "s0", np.array(slots)) is one_cable
 
 

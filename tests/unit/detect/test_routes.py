@@ -36,7 +36,7 @@ class World:
         self.cabling.declare(plan)
 
     def crossed(self, slot: int, direction: int = FWD, then_ns: int | None = None) -> dict[str, float]:
-        self.cabling.refresh(None)
+        self.cabling.refresh()
         then = None if then_ns is None else np.array([then_ns])
         one = np.array([slot]), np.array([direction == FWD]), np.array([direction == REV])
         _, element, weight = self.cabling.entries(*one, then)
@@ -141,7 +141,7 @@ def test_of_a_silent_path_it_is_known_what_its_packets_pass_and_what_lies_beyond
     w = World()
     w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 10 * S)
     w.cabling.trace_silent(0, [*hops("h0/r0", "l0", "s0", "l1")[:2], None], 20 * S)
-    w.cabling.refresh(None)
+    w.cabling.refresh()
     names = w.cabling.elements.list
 
     def reached(then_ns: int) -> tuple[set[str], set[str]]:
@@ -160,7 +160,7 @@ def test_of_a_silent_path_it_is_known_what_its_packets_pass_and_what_lies_beyond
     w.cabling.trace(1, FWD, hops("h1/r0", "l0", "s0", "l1"), 24 * S)
     assert w.cabling.reached_since(1, 15 * S) == ([], []), "it was not silent"
     w.cabling.trace_silent(0, [hops("h0/r0", "l0", "s1", "l1")[0], address("l0", "s1"), None], 25 * S)
-    w.cabling.refresh(None)
+    w.cabling.refresh()
     assert reached(15 * S) == ({"tx h0/r0", "node l0", "l0->s1"}, {"rx h2/r0"}), "it has moved"
     w.cabling.forget(np.array([0]))
     assert reached(15 * S) == (set(), set())
@@ -170,7 +170,7 @@ def test_the_trace_of_a_silent_path_whose_packets_are_sprayed_tells_nothing(monk
     w = World()
     w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 10 * S)
     w.cabling.trace_silent(0, hops("h0/r0", "l0", "s0", "l1"), 20 * S)
-    w.cabling.refresh(None)
+    w.cabling.refresh()
     assert w.cabling.reached_since(0, 15 * S)[0] and w.cabling.is_traced(np.array([0, 1]))
     monkeypatch.setattr(w.cabling.traced, "is_sprayed", lambda dscp: True)
     assert w.cabling.reached_since(0, 15 * S) == ([], []) and not w.cabling.is_traced(np.array([0, 1]))
@@ -186,7 +186,7 @@ def test_an_older_trace_that_comes_late_changes_nothing() -> None:
 def test_routers_that_are_seen_to_have_moved_flows_off_a_dead_link() -> None:
     w = World()
     w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 10 * S)
-    w.cabling.refresh(None)
+    w.cabling.refresh()
     elements, none = w.cabling.numbers(["l0->s0", "s0->l0"]), np.zeros(4, np.bool_)
     works = np.array([True, False, False, False])
     assert w.cabling.moved_off(elements, (works, none)) == ["l0"] and w.cabling.moved_off(elements, (none, works)) == []
@@ -196,7 +196,7 @@ def test_routers_that_are_seen_to_have_moved_flows_off_a_dead_link() -> None:
 def test_without_a_declaration_a_link_is_named_by_the_addresses_of_its_ends(base: str, partner: str) -> None:
     w = World(Topology())
     w.cabling.trace(0, FWD, ["10.0.0.1", base], 10 * S)
-    w.cabling.refresh(None)
+    w.cabling.refresh()
     number = w.cabling.elements.find(f"->{base}")
     assert w.cabling.subject(number) == Subject("link", f"->{base}")
     w.cabling.trace(2, FWD, ["10.0.9.1", partner], 10 * S)
@@ -218,7 +218,7 @@ def test_a_saved_cabling_goes_on_alike() -> None:
     w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s0", "l1"), 10 * S)
     w.cabling.trace(0, FWD, hops("h0/r0", "l0", "s1", "l1"), 20 * S)
     w.cabling.trace_silent(0, hops("h0/r0", "l0", "s1", "l1"), 30 * S)
-    w.cabling.refresh(None)
+    w.cabling.refresh()
     again = Cabling(w.sessions)
     again.restore(w.cabling.snapshot())
     assert again.reached_since(0, 25 * S) == w.cabling.reached_since(0, 25 * S) != ([], [])

@@ -34,7 +34,7 @@ class World:
         for slot, (a, b, port) in enumerate(self.paths if traced else ()):
             self.cabling.trace(slot, FWD, hops(a, LEAF[a], SPINES[port % 2], LEAF[b]), 1)
             self.cabling.trace(slot, REV, hops(b, LEAF[b], "s1", LEAF[a]), 1)
-        self.cabling.refresh(None)
+        self.cabling.refresh()
 
     def located(self, *dead: tuple[str, str, int], since_ns: int = 10) -> list[Location]:
         """Where the silence of these paths, there, is laid while all others are well."""

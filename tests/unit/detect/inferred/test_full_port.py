@@ -44,7 +44,7 @@ class Waits:
         number, wait_ns, ce = self.number[slow], self.wait_ns[slow], np.where(self.full, marked, np.nan)[slow]
         cabling, order = GroupedCabling(self.world.sessions), np.argsort(number)
         cabling.note_new(self.world.slots.tolist())
-        cabling.refresh(None)
+        cabling.refresh()
         return hidden_full_port(cabling, self.paused, number[order], wait_ns[order], ce[order])
 
     def crossing(self) -> set[int]:

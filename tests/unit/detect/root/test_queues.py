@@ -27,7 +27,7 @@ def world() -> World:
     for slot, nic, spine in ((0, "h0/r0", "s0"), (1, "h1/r0", "s0"), (3, "h0/r0", "s1")):
         made.cabling.trace(slot, FWD, hops(nic, "l0", spine, "l1"), 1)
         made.cabling.trace(slot, REV, hops("h2/r0", "l1", spine, "l0"), 1)
-    made.cabling.refresh(None)
+    made.cabling.refresh()
     return made
 
 
