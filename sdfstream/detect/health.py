@@ -94,7 +94,7 @@ class Health:
                     if element >= 0 and self.cabling.direction(element) in found.directions:
                         blamed[nic, column] = True
                         since_ns[nic, column] = verdict.sightings.since_ns[found.slots].min()
-                        settle_ns[nic, column] = self.settling.time_ns(found, verdict.sightings)
+                        settle_ns[nic, column] = self.settling.time_ns(found, verdict.sightings, now_ns)
         first = self._first_blamed(blamed, now_ns)
         return blamed & (now_ns - first >= settle_ns), since_ns
 

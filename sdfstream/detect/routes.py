@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sdfstream.records.fabric import Topology
-from sdfstream.records.units import NS_PER_S
+from sdfstream.records.units import NS_PER_S, Int64s
 
 Hops = list[str | None]
 
@@ -193,6 +193,10 @@ class SilentTraces:
         """The hops of a session's trace that was made since then; None: none was."""
         at_ns, hops = self._known.get(slot, (0, []))
         return hops if at_ns > then_ns else None
+
+    def has_any(self, slots: Int64s, then_ns: Int64s) -> bool:
+        """Whether any of these sessions was traced since its instant."""
+        return bool(self._known) and any(map(self.since, slots.tolist(), then_ns.tolist()))
 
     def snapshot(self) -> list[Any]:
         """The whole state as plain values."""

@@ -364,7 +364,7 @@ class SilenceDetector:
             suspects=tuple(found.suspects),
             symptoms=symptoms,
             plane=self._plane(found.slots),
-            confirm_ns=NS_PER_S if kind == "path-down" else self.settling.time_ns(found, seen),
+            confirm_ns=NS_PER_S if kind == "path-down" else self.settling.time_ns(found, seen, now_ns),
             hold_ns=2 * int(self.config.hold_s * NS_PER_S),
             detail=f"silent {where}" + ("" if found.direction_known else " (direction not told apart)"),
             directions=tuple(found.directions),

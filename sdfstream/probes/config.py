@@ -129,7 +129,8 @@ class AgentConfig:
     tick_ms: float = 0.0
     """How often what is due is sent and answers are read; 0: a third of the shortest probe interval, 1–20 ms."""
     trace_rate_hz: float = 8.0
-    """At most this many TTL-limited packets per second and host, of paths and flows together."""
+    """At most this many TTL-limited packets per second and host, of paths and flows together; the few that ask how far
+    a silent path gets go beside it."""
     watch_rate_hz: float = 100.0
     """Probes per second on the quick paths of a job's NIC pairs: as many as cross what its queue pairs use, or are
     armed to be moved to, and tell one link from another."""

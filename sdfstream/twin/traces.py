@@ -18,8 +18,8 @@ from sdfstream.twin import rows
 from sdfstream.twin.agents import Agents
 from sdfstream.twin.conditions import Conditions
 
-_SILENT_TAKES_NS: Final = 450 * NS_PER_MS
-"""From a path's silence to its trace: two routers do not answer, twice each."""
+_SILENT_TAKES_NS: Final = 250 * NS_PER_MS
+"""From a path's silence to its trace: two waits for answers, and what the agent takes to begin and to end."""
 _MOST_SILENT: Final = 4
 _SILENT_PAUSE_NS: Final = 10 * NS_PER_S
 """Paths of one NIC traced in so long because they fell silent, each to another NIC."""

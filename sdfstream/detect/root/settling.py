@@ -5,7 +5,8 @@ The paths of one fault fall silent within one probe interval of each other, and 
 own limit plays no part in it: agents may be set to others, and be of several releases.
 
 While more than one element explains what fast paths show, blame waits for agents' rows of what else passed meanwhile,
-for slower paths, and where paths are traced for how far the packets of silent ones get.
+for slower paths, and where paths are traced for how far the packets of silent ones get. Once such traces are there,
+time counts from when the agents said that these paths are silent, whatever was blamed first.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from sdfstream.records.units import NS_PER_MS
 
 SEPARATE_NS = 500 * NS_PER_MS
 """How long a switch's silence waits for what tells it from one of its cables."""
-TRACED_NS = 700 * NS_PER_MS
-"""How long what is in doubt waits for traces of silent paths, which agents make at once."""
+TRACED_NS = 400 * NS_PER_MS
+"""How long what is in doubt waits for traces of silent paths, which agents make at once, in a quarter of a second."""
+_LATELY_NS = 3 * TRACED_NS
+"""Of what has been silent for longer, a place that is blamed anew was not named by traces, but by what came back."""
 _ENOUGH = 2
 """Fast paths are enough for blame if they are so many."""
 SURE = 0.9
@@ -36,25 +39,34 @@ class Settling:
     def __init__(self, config: DetectConfig, presence: Presence, cabling: Cabling) -> None:
         self.config, self.presence, self.cabling = config, presence, cabling
 
-    def time_ns(self, found: Location, seen: Sightings) -> int:
-        """How long blame must stand: by the slowest tenth of the fast paths that it rests on, if there are enough.
+    def time_ns(self, found: Location, seen: Sightings, now_ns: int) -> int:
+        """How long blame must stand, from now on if it is new: by the limits and by what may tell its rivals apart."""
+        slots = found.slots
+        time_ns, rivals_ns = self._times_ns(found, seen)
+        said_ns = int((seen.since_ns[slots] + seen.limit_ns[slots]).max())
+        if now_ns - said_ns < _LATELY_NS and self.cabling.silent_traces.has_any(slots, seen.since_ns[slots]):
+            return max(0, max(time_ns, rivals_ns) - max(0, now_ns - said_ns))
+        return time_ns + rivals_ns
+
+    def _times_ns(self, found: Location, seen: Sightings) -> tuple[int, int]:
+        """By the slowest tenth of the fast paths that blame rests on, if there are enough; and for its rivals.
 
         A switch of which one cable explains all waits for what tells them apart: slower paths over its other cables,
         which any agent may watch. So does a place that is in doubt, for those over its rivals.
         """
         if found.subject.type == "switch" and over_one_cable(self.cabling, found.subject.id, found.slots):
             apart_ns = TRACED_NS if self.cabling.is_traced(found.slots) else SEPARATE_NS
-            return self.config.settle_ns(self.longest_ns()) + apart_ns
+            return self.config.settle_ns(self.longest_ns()), apart_ns
         limits_ns = np.sort(seen.limit_ns[found.slots])
         fast_ns = limits_ns[: max(_ENOUGH, found.slots.size // 10)]
         time_ns = self.config.settle_ns(int(fast_ns[-1] if fast_ns.size >= _ENOUGH else limits_ns[-1]))
         if self.config.settle_ms is not None:
-            return time_ns
+            return time_ns, 0
         if found.probability < SURE:
             time_ns = max(time_ns, SLACK_NS, self.config.settle_ns(self.longest_ns()))
         # a place that is blamed already seems likelier than evidence makes it
         likely = found.probability if found.stated is None else found.stated
-        return time_ns + (TRACED_NS if likely < SURE and self.cabling.is_traced(found.slots) else 0)
+        return time_ns, TRACED_NS if likely < SURE and self.cabling.is_traced(found.slots) else 0
 
     def longest_ns(self) -> int:
         """The longest limit that any agent goes by."""

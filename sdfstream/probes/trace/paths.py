@@ -21,6 +21,7 @@ import numpy as np
 from sdfstream.probes.stamp.datagrams import SENT_TTL
 from sdfstream.probes.stamp.liveness import ALIVE, LIMIT_INTERVALS, SILENT
 from sdfstream.probes.stamp.paths import Paths
+from sdfstream.probes.trace.silent import SilentTracer
 from sdfstream.probes.trace.tracer import MAX_HOPS, SOON, Key, Tracer
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, Bools, Int64s, UInt8s
 
@@ -69,10 +70,13 @@ class PathBook:
     Parameters
     ----------
     tracer : Tracer
+    silent : SilentTracer
+        Traces those that fell silent.
     """
 
-    def __init__(self, tracer: Tracer) -> None:
-        self._tracer = tracer
+    def __init__(self, tracer: Tracer, silent: SilentTracer) -> None:
+        self._tracer, self._silent = tracer, silent
+        self._keys: Sequence[Key] = ()
         self._identity: list[tuple[object, int]] = []
         self._pairs: list[Pair] = []
         self._pair_number: dict[Pair, int] = {}
@@ -88,7 +92,7 @@ class PathBook:
 
     def adopt(self, paths: Paths, keys: Sequence[Key], first: int) -> None:
         """Trace these paths; the first `first` of them never change."""
-        have, want = len(self._identity), len(paths)
+        have, want, self._keys = len(self._identity), len(paths), keys
         self._silence_ns = np.maximum(SILENCE_NS, LIMIT_INTERVALS * paths.interval_ns)
         if want > have:
             self._pair = np.append(self._pair, np.zeros(want - have, np.int64))
@@ -103,6 +107,7 @@ class PathBook:
             if self._identity[path] == identity:
                 continue
             self._tracer.drop(path)
+            self._silent.cancel(path)
             self._tracer.add(path, keys[path])
             self._identity[path] = identity
             self._pair[path] = self._number((session.src, session.dst))
@@ -141,9 +146,10 @@ class PathBook:
         self._received_at_ns = last_received_at_ns.copy()
         self._state = state.copy()
         self._distance[moved] = distance[moved]
-        for path in np.flatnonzero(fell_silent & (self._distance >= 0)).tolist():
+        for path in np.flatnonzero(fell_silent & (self._distance > 0)).tolist():
             if self._may_trace_silent(path, now_ns):
-                self._tracer.request_silent(path, int(self._distance[path]), now_ns)
+                self._tracer.hold(path)  # until it is answered again
+                self._silent.request(path, self._keys[path], int(self._distance[path]))
         changed = np.unique(self._pair[recovered | fell_silent])
         for path in np.flatnonzero(due).tolist():
             self._request(path, now_ns)
@@ -161,6 +167,7 @@ class PathBook:
         return may
 
     def _request(self, path: int, due_at_ns: int) -> None:
+        self._silent.cancel(path)
         if self._distance[path] >= 0:
             self._tracer.request(path, int(self._distance[path]), due_at_ns, SOON)
         else:

@@ -1,7 +1,7 @@
 """Tracing on the wire: TTL-limited packets out, routers' answers in, an event for each finished trace.
 
 Probe paths are traced from the probes' own sockets (answers from their error queues), which needs no privilege; flows
-and answers by raw sockets. All share one rate.
+and answers by raw sockets. All share one rate, but for the few paths that fall silent (`silent`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from sdfstream.probes.trace.packets import PacketTemplate
 from sdfstream.probes.trace.paths import PathBook, PathChanges
 from sdfstream.probes.trace.raw_io import RawSockets
 from sdfstream.probes.trace.routes import ForwardRoutes
+from sdfstream.probes.trace.silent import SilentTracer
 from sdfstream.probes.trace.tracer import HopProbe, Key, Trace, Tracer
 from sdfstream.records.fabric import FLOW_TYPE, PATH_TYPE, SILENT_TYPE, Flow, PathId
 from sdfstream.records.message import Output
@@ -115,7 +116,8 @@ class Tracing:
         self._reporting: set[int] = set()
         self._tracer = Tracer(int(config.trace_interval_s * NS_PER_S), config.trace_rate_hz)
         addresses = {name: nic.address for name, nic in nics.items()}
-        self._path_book = PathBook(self._tracer)
+        self._silent = SilentTracer()
+        self._path_book = PathBook(self._tracer, self._silent)
         self.raw = RawSockets(nics, counters)
         """By which flows and answers are traced."""
         ready = self.raw.is_open
@@ -137,18 +139,20 @@ class Tracing:
 
     def pause_ns(self) -> int:
         """How long the next step may wait."""
-        return _HURRIED_NS if self._tracer.hurries else _USUAL_NS
+        return _HURRIED_NS if self._tracer.hurries or self._silent.busy() else _USUAL_NS
 
     def step(self, probes: TracedPaths, now_ns: int) -> list[Output]:
         """Take answers, send due probes; the events of finished traces."""
         self._take_quotes()
-        outputs = [self._output(trace) for trace in self._tracer.finished(now_ns)]
+        finished = self._silent.finished(now_ns) + self._tracer.finished(now_ns)
+        outputs = [self._output(trace) for trace in finished]
         changed, moved = self._path_book.step(probes.last_received_ns(), probes.ttl_fwd(), probes.states(), now_ns)
         changes = PathChanges(changed, moved, self.raw.opened())
         self._flow_book.step(changes, self._leaves, now_ns)
         self._answer_book.step(*probes.inbound(), changes, now_ns)
-        due = self._tracer.due(now_ns)
-        self._report_errors({self._slot(s) for s in self._tracer.busy() if isinstance(s, int)})
+        due = self._silent.due(now_ns) + self._tracer.due(now_ns)
+        busy = self._silent.busy() + self._tracer.busy()
+        self._report_errors({self._slot(s) for s in busy if isinstance(s, int)})
         for probe in due:
             if isinstance(probe.subject, int):
                 self._send(probe.subject, probe.ttl, probe.token)
@@ -160,7 +164,9 @@ class Tracing:
         for error in self._table.take_icmp():
             if error.is_time_exceeded:
                 token = int.from_bytes(error.quote[:_TOKEN_BYTES], "big") if len(error.quote) >= _TOKEN_BYTES else None
-                self._tracer.exceeded((error.slot, error.destination, error.port), token, error.offender)
+                key = (error.slot, error.destination, error.port)
+                if not self._silent.exceeded(key, token, error.offender):
+                    self._tracer.exceeded(key, token, error.offender)
         for quote in self.raw.take():
             self._tracer.exceeded(quote.flow, quote.token, quote.offender, quote.bits)
 

@@ -11,8 +11,7 @@ without an answer is ``None``; nothing is filled in from earlier traces.
 The `Tracer` schedules *subjects* of any kind: probe paths (`paths`), flows and answers (`flows`). A trace is requested
 for an instant and with a rank: among the due ones the lowest rank goes first, then the longest due.
 
-A subject that has fallen silent is traced once, quickly: how far its packets still get tells which of the links in a
-row passes nothing. Such a trace ends where two routers in a row do not answer.
+What has fallen silent is traced apart (`silent`).
 
 Sans-IO: `trace_io` sends the probes and takes the answers. All times are the steady clock's.
 """
@@ -25,7 +24,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from sdfstream.records.units import NS_PER_MS, NS_PER_S
+from sdfstream.records.units import NS_PER_S
 
 MAX_HOPS: Final = 64
 """More routers than this, and the TTL was not 255 when the probe left."""
@@ -33,11 +32,6 @@ NOW, SOON, LATER, USUAL = range(4)
 """Ranks: flows whose queue pairs wait for the trace; new or changed subjects; further flows; repeats."""
 _WAIT_NS: Final = NS_PER_S
 _TRIES: Final = 3
-_SILENT_WAIT_NS: Final = 100 * NS_PER_MS
-"""Its route is short: what answers at all has answered by then, or when it is asked again."""
-_SILENT_TRIES: Final = 2
-_SILENT_GAPS: Final = 2
-"""Of a subject that is silent: routers in a row without an answer that end its trace."""
 _GAP_PAUSE_NS: Final = 10 * NS_PER_S
 _BURST: Final = 4.0
 """Probes that may go at once, at least."""
@@ -76,36 +70,22 @@ class Trace:
 
 @dataclass(slots=True)
 class _Run:
-    """A trace in progress: TTL 1 to the last router, each hop probed up to `most_tries` times."""
+    """A trace in progress: TTL 1 to the last router, each hop probed up to `_TRIES` times."""
 
     number: int
     hops: list[bytes | None]
-    silent: bool = False
     ttl: int = 1
     tries: int = 0
     sent_at_ns: int | None = None
     """Of the probe without an answer yet; None: the next one is to be sent."""
 
     @property
-    def wait_ns(self) -> int:
-        """How long an answer is waited for."""
-        return _SILENT_WAIT_NS if self.silent else _WAIT_NS
-
-    @property
-    def most_tries(self) -> int:
-        """Probes of a hop that does not answer."""
-        return _SILENT_TRIES if self.silent else _TRIES
-
-    @property
     def token(self) -> int:
-        return (self.number & 0xFFFFFF) << 8 | self.ttl
+        return (self.number & 0x7FFFFF) << 8 | self.ttl
 
     @property
     def done(self) -> bool:
-        gone = (
-            self.silent and self.ttl > _SILENT_GAPS and not any(self.hops[self.ttl - 1 - _SILENT_GAPS : self.ttl - 1])
-        )
-        return gone or self.ttl > len(self.hops)
+        return self.ttl > len(self.hops)
 
     def next_hop(self) -> None:
         self.ttl += 1
@@ -121,8 +101,6 @@ class _SubjectState:
     ticket: int = -1
     """Number of its heap entry in force; −1: none."""
     rank: int = USUAL
-    silent: bool = False
-    """It is to be traced because it is silent."""
 
 
 class Tracer:
@@ -162,24 +140,15 @@ class Tracer:
 
     def request(self, subject: Subject, distance: int, due_at_ns: int, rank: int = SOON) -> None:
         """Trace this subject from `due_at_ns` on, over `distance` routers; a trace in progress is abandoned."""
-        self._request(subject, distance, due_at_ns, rank, silent=False)
-
-    def request_silent(self, subject: Subject, distance: int, due_at_ns: int) -> None:
-        """Trace this subject, which is silent, once and before all others; then not until the next request."""
-        self._request(subject, distance, due_at_ns, NOW, silent=True)
-
-    def _request(self, subject: Subject, distance: int, due_at_ns: int, rank: int, *, silent: bool) -> None:
         state = self._subjects[subject]
         self._end(subject)
-        state.gaps, state.distance, state.silent = 0, distance, silent
+        state.gaps, state.distance = 0, distance
         self._queue(subject, state, due_at_ns, rank)
 
     def hold(self, subject: Subject) -> None:
-        """Do not trace this subject until the next request; the one trace of a silent subject is made to its end."""
-        state = self._subjects[subject]
-        if not state.silent:
-            self._end(subject)
-            state.ticket = -1
+        """Do not trace this subject until the next request."""
+        self._end(subject)
+        self._subjects[subject].ticket = -1
 
     def busy(self) -> list[Subject]:
         """Subjects whose trace is in progress."""
@@ -225,17 +194,14 @@ class Tracer:
         """Traces that were finished since the last call; hops without an answer after `_TRIES` are left as None."""
         traces = []
         for subject, run in list(self._runs.items()):
-            if run.sent_at_ns is not None and now_ns - run.sent_at_ns >= run.wait_ns:
+            if run.sent_at_ns is not None and now_ns - run.sent_at_ns >= _WAIT_NS:
                 run.sent_at_ns = None
-                if run.tries >= run.most_tries:
+                if run.tries >= _TRIES:
                     run.next_hop()
             if run.done:
-                traces.append(Trace(subject, tuple(run.hops), run.silent))
+                traces.append(Trace(subject, tuple(run.hops)))
                 self._end(subject)
                 state = self._subjects[subject]
-                if run.silent:
-                    state.silent = False
-                    continue
                 state.gaps = state.gaps + 1 if None in run.hops else 0
                 self._queue(subject, state, now_ns + self._pause_ns(state.gaps), USUAL)
         return traces
@@ -279,7 +245,7 @@ class Tracer:
     def _start(self, subject: Subject) -> _Run:
         self._count += 1
         state = self._subjects[subject]
-        run = self._runs[subject] = _Run(self._count, [None] * state.distance, state.silent)
+        run = self._runs[subject] = _Run(self._count, [None] * state.distance)
         self._busy[state.key] = subject
         state.ticket = -1
         return run

@@ -9,6 +9,7 @@ from sdfstream.probes.stamp import packet
 from sdfstream.probes.stamp import paths as path_table
 from sdfstream.probes.stamp.liveness import ALIVE, SILENT
 from sdfstream.probes.trace.paths import Distance, PathBook
+from sdfstream.probes.trace.silent import SilentTracer
 from sdfstream.probes.trace.tracer import NOW, SOON, HopProbe, Trace, Tracer
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S
 
@@ -37,7 +38,8 @@ class Network:
         self.keys = [(0, router(100 + p), 862) for p in range(len(ttls))]
         self.states = np.full(len(ttls), ALIVE, np.uint8)
         self.received_at_ns = np.full(len(ttls), ABSENT_NS, np.int64)
-        self.book = PathBook(tracer)
+        self.silent = SilentTracer()
+        self.book = PathBook(tracer, self.silent)
         found = sessions(len(ttls) // pairs, pairs)
         sockets = {("a/0", port): port for s in found for port in s.source_ports}
         table = path_table.build(found, sockets, packet.mode_of(None), by_socket=False)
@@ -49,15 +51,15 @@ class Network:
             if answered:
                 self.received_at_ns[self.states == ALIVE] = now_ns
             self.book.step(self.received_at_ns, np.array(self.ttls, np.uint8), self.states, now_ns)
-            traces += [(now_ns, t) for t in self.tracer.finished(now_ns)]
-            for probe in self.tracer.due(now_ns):
+            traces += [(now_ns, t) for t in self.silent.finished(now_ns) + self.tracer.finished(now_ns)]
+            for probe in self.silent.due(now_ns) + self.tracer.due(now_ns):
                 assert isinstance(probe.subject, int)
                 self.probes.append((now_ns, probe))
                 assert probe.ttl <= 255 - self.ttls[probe.subject], "a traced packet would reach the far host"
                 if probe.ttl not in self.mute:
-                    self.tracer.exceeded(
-                        self.keys[probe.subject], probe.token if self.quote else None, router(probe.ttl)
-                    )
+                    key, token = self.keys[probe.subject], probe.token if self.quote else None
+                    if not self.silent.exceeded(key, token, router(probe.ttl)):
+                        self.tracer.exceeded(key, token, router(probe.ttl))
         return traces
 
 
@@ -164,13 +166,52 @@ def test_of_a_path_that_falls_silent_it_is_told_once_and_soon_how_far_its_packet
     net.probes.clear()
     ((at_ns, trace),) = net.run(2 * S, 30 * S)
     assert trace == Trace(0, (router(1), router(2), None, None, None), silent=True)
-    assert at_ns <= 2 * S + 600 * NS_PER_MS
-    assert [probe.ttl for _, probe in net.probes] == [1, 2, 3, 3, 4, 4], (
-        "two routers in a row that do not answer end it"
-    )
+    assert at_ns <= 2 * S + 250 * NS_PER_MS
+    assert [probe.ttl for _, probe in net.probes] == [1, 2, 3, 4, 5, 3, 4, 5], "at once, and who is mute once more"
     net.states[0], net.mute = ALIVE, ()
     ((_, back),) = net.run(30 * S, 31 * S)
     assert back.complete and not back.silent
+
+
+def test_silent_paths_are_traced_beside_the_rate_of_the_usual_traces() -> None:
+    """A host of nine NICs has one rate; blame waits for some tenths of a second."""
+    net = network([250] * 4, rate_hz=8.0, pairs=4)
+    net.run(0, 20 * S)
+    net.states[:], net.mute = SILENT, (3, 4, 5)
+    found = net.run(20 * S, 21 * S)
+    assert {t.subject for at_ns, t in found if t.silent and at_ns <= 20 * S + 250 * NS_PER_MS} == {0, 1, 2, 3}
+
+
+def test_of_a_silent_path_whose_routers_quote_too_little_nothing_is_told() -> None:
+    net = network([252], quote=False)
+    net.run(0, 2 * S)
+    net.states[0], net.mute = SILENT, (3,)
+    assert net.run(2 * S, 10 * S) == []
+
+
+def test_late_and_strange_answers_to_the_trace_of_a_silent_path_change_nothing() -> None:
+    silent, here = SilentTracer(), (0, router(99), 862)
+    silent.request("a", here, 2)
+    first = silent.due(0)
+    assert [p.ttl for p in first] == [1, 2] and silent.due(50 * NS_PER_MS) == []
+    silent.cancel("a")
+    silent.request("a", here, 2)
+    silent.request("b", here, 2)  # under the same key
+    second = silent.due(S)
+    token = {(p.subject, p.ttl): p.token for p in second}
+    assert len(set(token.values()) | {p.token for p in first}) == 6
+    assert not silent.exceeded(here, first[0].token, router(1)), "of the trace before"
+    assert not silent.exceeded(here, (1 << 8) | 1, router(1)), "of a usual trace"
+    assert not silent.exceeded(here, token["a", 1] & ~0xFF | 3, router(3)), "of a hop that has no probe"
+    assert not silent.exceeded((1, router(99), 862), token["a", 1], router(1)), "of another socket"
+    assert not silent.exceeded((1, router(99), 862), None, router(1))
+    assert silent.exceeded(here, token["b", 2], router(2)) and silent.finished(S) == []
+    assert [(p.subject, p.ttl) for p in silent.due(S + 100 * NS_PER_MS)] == [("a", 1), ("a", 2), ("b", 1)]
+    assert silent.exceeded(here, token["a", 1], router(1)), "the answer to the first probe"
+    assert silent.exceeded(here, token["a", 2], router(2))
+    assert silent.finished(S + 110 * NS_PER_MS) == [Trace("a", (router(1), router(2)), silent=True)], "all answered"
+    assert silent.finished(S + 200 * NS_PER_MS) == [Trace("b", (None, router(2)), silent=True)]
+    assert silent.busy() == []
 
 
 def test_one_router_that_does_not_answer_does_not_end_the_trace_of_a_silent_path() -> None:
@@ -185,9 +226,9 @@ def test_of_a_silent_path_that_is_answered_again_the_usual_trace_is_made() -> No
     net = network([252])
     net.run(0, 2 * S)
     net.states[0], net.mute = SILENT, (3,)
-    assert net.run(2 * S, 2 * S + 300 * NS_PER_MS) == []
+    assert net.run(2 * S, 2 * S + 150 * NS_PER_MS) == []
     net.states[0], net.mute = ALIVE, ()
-    ((_, trace),) = net.run(2 * S + 300 * NS_PER_MS, 4 * S)
+    ((_, trace),) = net.run(2 * S + 150 * NS_PER_MS, 4 * S)
     assert trace.complete and not trace.silent
 
 
