@@ -27,6 +27,8 @@ TRACED_NS = 400 * NS_PER_MS
 """How long what is in doubt waits for traces of silent paths, which agents make at once, in a quarter of a second."""
 _LATELY_NS = 3 * TRACED_NS
 """Of what has been silent for longer, a place that is blamed anew was not named by traces, but by what came back."""
+_NAMED = 0.7
+"""A place of which traces have made this much is what they named; of what is less likely more traces are to come."""
 _ENOUGH = 2
 """Fast paths are enough for blame if they are so many."""
 SURE = 0.9
@@ -43,9 +45,10 @@ class Settling:
         """How long blame must stand, from now on if it is new: by the limits and by what may tell its rivals apart."""
         slots = found.slots
         time_ns, rivals_ns = self._times_ns(found, seen)
-        said_ns = int((seen.since_ns[slots] + seen.limit_ns[slots]).max())
-        if now_ns - said_ns < _LATELY_NS and self.cabling.silent_traces.has_any(slots, seen.since_ns[slots]):
-            return max(0, max(time_ns, rivals_ns) - max(0, now_ns - said_ns))
+        stood_ns = self.presence.reached_ns(now_ns) - int((seen.since_ns[slots] + seen.limit_ns[slots]).max())
+        named = _likely(found) >= _NAMED and self.cabling.silent_traces.has_any(slots, seen.since_ns[slots])
+        if named and stood_ns < _LATELY_NS:
+            return max(0, max(time_ns, rivals_ns) - max(0, stood_ns))
         return time_ns + rivals_ns
 
     def _times_ns(self, found: Location, seen: Sightings) -> tuple[int, int]:
@@ -64,10 +67,13 @@ class Settling:
             return time_ns, 0
         if found.probability < SURE:
             time_ns = max(time_ns, SLACK_NS, self.config.settle_ns(self.longest_ns()))
-        # a place that is blamed already seems likelier than evidence makes it
-        likely = found.probability if found.stated is None else found.stated
-        return time_ns, TRACED_NS if likely < SURE and self.cabling.is_traced(found.slots) else 0
+        return time_ns, TRACED_NS if _likely(found) < SURE and self.cabling.is_traced(found.slots) else 0
 
     def longest_ns(self) -> int:
         """The longest limit that any agent goes by."""
         return int(self.presence.limits_ns(self.config.liveness_ns).max(initial=0)) or self.config.liveness_ns
+
+
+def _likely(found: Location) -> float:
+    """By evidence alone: a place that is blamed already seems likelier than that."""
+    return found.probability if found.stated is None else found.stated

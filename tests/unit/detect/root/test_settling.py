@@ -95,6 +95,7 @@ def test_a_place_in_doubt_waits_for_traces_of_what_is_silent(
         (0.99, 1700, 1800, 0),
         (0.75, 1700, 1800, 100),
         (0.75, 1700, 1900, 0),
+        (0.56, 1700, 1900, 650),  # the traces that are there have not named it
         (0.99, 900, 1800, 250),  # traced before it fell silent
         (0.75, 900, 1800, 650),
         (0.99, 1700, 2800, 250),  # so late it is what came back that tells
