@@ -36,3 +36,13 @@ def test_a_lossy_link_above_the_leaves_is_no_leafs() -> None:
     assert fact.target == "p1a1--c3"
     assert fact.reported == ("loss switch c3",), fact
     assert fact.cause
+
+
+def test_a_lossy_link_of_a_leaf_whose_nics_never_probe_each_other_is_no_nics() -> None:
+    """Nobody knew that they share a leaf, and most of their paths cross the link: both NICs were told."""
+    (fact,) = scored(218).faults
+    assert fact.target == "l2--p1a0"
+    assert fact.reported, fact
+    assert all(said.startswith("loss path") for said in fact.reported), fact
+    assert fact.delay_s is not None
+    assert fact.delay_s < 10

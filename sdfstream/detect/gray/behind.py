@@ -87,16 +87,45 @@ def _instead_of_nic(
     near = Neighbours.of(cabling, nic, counts)
     if near is not None and near.lost(near.inside, others) <= _SURELY:
         return found  # on its way to its neighbours as well
-    if (link := lossy_link_behind(cabling, nic, counts, others)) is not None or near is None:
-        return link or found
+    if (link := lossy_link_behind(cabling, nic, counts, others)) is not None:
+        return link
+    if near is None:
+        doubted = _unless_alone(cabling, found, standing, counts, others)
+        return found if doubted is None else paths_instead(cabling, found, *doubted)
     if (known := next((x for x in standing if nic in x.beside), None)) is not None:
         return known
     beside = near.lost(near.beside, others)
-    if beside > _PERHAPS or _LESS * near.share(near.beside) < near.share(near.own):
+    if beside > _PERHAPS or _LESS * counts.share(near.beside) < counts.share(near.own):
         return found  # it loses alone
     if beside > (_LIKELY if near.inside.size else _SURELY) or not near.spared():
         return None
     return _with_all_that_lose(cabling, near.link(), counts, others)
+
+
+def _unless_alone(
+    cabling: Cabling, found: Location, standing: Sequence[Location], counts: LossCounts, others: Float64s
+) -> tuple[Int64s, Int64s, frozenset[str]] | None:
+    """What `paths_instead` reports, where nobody knows who shares a switch with the NIC `found`, and some other NIC
+    loses as well on paths that the first is not on; None: it loses alone.
+
+    One thing behind both is likelier than that two NICs fail at once. Paths that stand are part of that.
+    """
+    used, table, nics = counts.used, cabling.sessions.table, cabling.sessions.nics
+    src, dst, number = table["src"][used], table["dst"][used], nics.find(found.subject.id)
+    own = (src == number) | (dst == number)
+    if cabling.topology.leaf_of or not own.any() or cabling.is_traced(used[own]):
+        return None
+    normal, paths = np.array(others), [x for x in standing if x.subject.type == "path"]
+    for path in paths:
+        normal[path.slots] = others[used].min()
+    lossy = counts.events[used] > 0
+    least = _PERHAPS - float(np.log(max(1, len(nics) - 1)))  # of so many the luckiest
+    share = counts.share(used[own])
+    for one in np.unique(np.concatenate([src[lossy & ~own], dst[lossy & ~own]])).tolist():
+        beside = used[~own & ((src == one) | (dst == one))]
+        if counts.by_chance(beside, normal) <= least and _LESS * counts.share(beside) >= share:
+            return used[lossy], counts.events, frozenset(x.subject.id for x in paths)
+    return None
 
 
 def lossy_link_behind(cabling: Cabling, nic: str, counts: LossCounts, others: Float64s) -> Location | None:

@@ -50,6 +50,10 @@ class LossCounts:
         """Sessions that sent anything."""
         return np.flatnonzero(self.probes > 0)
 
+    def share(self, slots: Ints) -> float:
+        """Of the probes of these sessions, what was lost."""
+        return float(self.events[slots].sum() / max(1, self.probes[slots].sum()))
+
     def by_chance(self, slots: Ints, others: Floats) -> float:
         """Log of how likely these sessions lose as much together, or more, of what all else costs: 0 or less.
 

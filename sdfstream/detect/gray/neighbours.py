@@ -62,10 +62,6 @@ class Neighbours:
         members = np.flatnonzero(group == group[number])
         return cls(cabling, counts, number, members) if members.size > 1 else None
 
-    def share(self, slots: Int64s) -> float:
-        """Of the probes of these sessions, what was lost."""
-        return float(self.counts.events[slots].sum() / max(1, self.counts.probes[slots].sum()))
-
     def lost(self, slots: Int64s, others: Float64s) -> float:
         """Log of how likely all else makes these sessions lose so much."""
         return self.counts.by_chance(slots, others)
@@ -76,7 +72,10 @@ class Neighbours:
             return True
         n = int(self.counts.probes[self.inside].sum())
         passed = n - int(self.counts.events[self.inside].sum())
-        return float(log_tail_bound(passed, max(n, 1), min(max(1.0 - self.share(self.own), 1e-9), 1 - 1e-9))) <= _SPARED
+        return (
+            float(log_tail_bound(passed, max(n, 1), min(max(1.0 - self.counts.share(self.own), 1e-9), 1 - 1e-9)))
+            <= _SPARED
+        )
 
     def link(self) -> Location:
         """A link of their switch, which they know by what the paths over it lost; or of it and the one `opposite`."""
@@ -87,6 +86,8 @@ class Neighbours:
         suspects, both = [(name, 1.0 / len(names)) for name in names], ["both"] * slots.size
         if self.opposite:
             core = Subject("switch", CORE)
-            return Location(core, names, False, self.share(slots), slots, suspects, 0.5, both, beside=self.nics)
+            return Location(core, names, False, self.counts.share(slots), slots, suspects, 0.5, both, beside=self.nics)
         subject = Subject("link", link_id(leaves[0], CORE))
-        return Location(subject, names, False, self.share(slots), slots, suspects, _CLEAR, both, beside=self.nics)
+        return Location(
+            subject, names, False, self.counts.share(slots), slots, suspects, _CLEAR, both, beside=self.nics
+        )

@@ -83,6 +83,23 @@ def test_losses_that_no_path_shows_are_the_link_where_the_neighbours_lose_as_wel
     assert nic.subject.id == NICS[2]
 
 
+@pytest.mark.parametrize("lossy_nics", [(2,), (2, 3)])
+@pytest.mark.parametrize("seed", range(6))
+def test_where_nobody_knows_who_shares_a_switch_two_lossy_nics_are_their_paths(
+    seed: int, lossy_nics: tuple[int, ...]
+) -> None:
+    world = World(seed)
+    src, dst = (world.sessions.table[name][: world.sessions.count] for name in ("src", "dst"))
+    over = np.isin(src, lossy_nics) ^ np.isin(dst, lossy_nics)
+    counts = losses(world, over[world.slots], seed)
+    others = np.full(world.sessions.count, 0.002)
+    (found,) = links_instead(Cabling(world.sessions), [at_nic(NICS[2])], (), counts, others).values()
+    assert found.subject.type == ("nic" if lossy_nics == (2,) else "path")
+    if found.subject.type == "path":
+        assert set(np.flatnonzero(over & (counts.events > 1)).tolist()) <= set(found.slots.tolist())
+        assert links_instead(Cabling(world.sessions), [at_nic(NICS[3])], (found,), counts, others) == {}, "one finding"
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_sprayed_packets_are_lost_on_all_paths_that_leave_the_switch(seed: int) -> None:
     """So both NICs behind a lossy link seem to lose, and no path crosses it more than others."""
