@@ -14,6 +14,7 @@ import pyarrow as pa
 from sdfstream.errors import FormatError
 from sdfstream.records import columns
 from sdfstream.records.fabric import PathId
+from sdfstream.records.joins import JOINS
 from sdfstream.records.topics import OWD
 from sdfstream.records.units import NS_PER_S, Float64s, Int64s
 from sdfstream.stats import Counters
@@ -106,7 +107,7 @@ class PathTable:
         """Add the gathered rows to the sums."""
         if not self._pending:
             return
-        table = pa.Table.from_batches(self._pending).unify_dictionaries().combine_chunks()
+        table = pa.Table.from_batches(JOINS.pieces(self._pending)).unify_dictionaries().combine_chunks()
         self._pending.clear()
         for batch in table.to_batches():
             try:
@@ -224,16 +225,24 @@ class PathTable:
         """Row of each key, with new rows for new keys; −1 beyond `MOST_PATHS`."""
         if len(self._selectors) > 0xFFFF or len(self._nics) > 0xFFFFFF:
             raise FormatError("too-many-names", f"{len(self._selectors)} selectors, {len(self._nics)} NICs")
-        fresh = np.setdiff1d(keys, self._keys)[: MOST_PATHS - self._used]
+        found, known = self._search(keys)
+        if known.all():
+            return self._rows[found]
+        fresh = np.unique(keys[~known])[: MOST_PATHS - self._used]
         if fresh.size:
             at = np.searchsorted(self._keys, fresh)
             self._keys = np.insert(self._keys, at, fresh)
             self._rows = np.insert(self._rows, at, np.arange(self._used, self._used + fresh.size))
             self._grow(fresh)
+        found, known = self._search(keys)
+        return np.where(known, self._rows[found], -1) if self._keys.size else np.full(keys.size, -1, np.int64)
+
+    def _search(self, keys: _UINT64S) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+        """Where each key is among the sorted ones, and whether it is."""
         if not self._keys.size:
-            return np.full(len(keys), -1, np.int64)
+            return np.zeros(keys.size, np.int64), np.zeros(keys.size, np.bool_)
         found = np.minimum(np.searchsorted(self._keys, keys), self._keys.size - 1)
-        return np.where(self._keys[found] == keys, self._rows[found], -1)
+        return found, self._keys[found] == keys
 
     def _forget(self, before_ns: int) -> None:
         """Drop the paths without rows since `before_ns`, and the names that only they had; renumber the others."""
@@ -261,12 +270,15 @@ class PathTable:
             self._seen_at_ns = np.append(self._seen_at_ns, np.zeros(more, np.int64))
 
     def _add(self, rows: Int64s, added: dict[str, npt.NDArray[Any]], bus_at_ns: int) -> None:
-        unique, inverse = np.unique(rows, return_inverse=True)
+        number = np.zeros(self._used, np.int64)
+        number[rows] = 1
+        unique = np.flatnonzero(number)
+        number[unique] = np.arange(unique.size)
         aged = np.maximum(bus_at_ns - self._seen_at_ns[unique], 0) / HALF_LIFE_NS
         decay = np.exp2(-np.minimum(aged, 1000.0))
         for name, values in added.items():
             sums = self._sums[name]
-            sums[unique] = sums[unique] * decay + np.bincount(inverse.ravel(), values, len(unique))
+            sums[unique] = sums[unique] * decay + np.bincount(number[rows], values, unique.size)
         self._seen_at_ns[unique] = bus_at_ns
 
     def _names(self, rows: Int64s) -> list[dict[str, Any]]:

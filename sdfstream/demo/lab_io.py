@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -150,6 +151,7 @@ async def run_scenario(data: Path, scenario: Scenario, *, record: bool, say: Cal
         recording = data / "recording" if record else None
         async with service(settings, record=recording, watchers=[recorded.watcher]) as running:
             ask_for_more()
+            gc.freeze()  # modules and what was started stay: the collector need not visit them
             cpu = CpuShares()
             cpu.add("pipeline", [os.getpid()])
             async with lab_source(fabric, running, scenario.mesh) as agent:

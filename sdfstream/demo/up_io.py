@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import time
 from contextlib import AsyncExitStack, suppress
@@ -48,6 +49,7 @@ async def run(
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(service(chosen, record=record, metrics=metrics))
         ask_for_more()
+        gc.freeze()  # modules and what was started stay: the collector need not visit them
         if lab is not None:
             await _measure_lab(stack, running, lab, chosen.data / "truth", wrong_clocks)
         progress(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 import uuid
 from collections.abc import Callable
@@ -98,6 +99,7 @@ async def serve(
             gauges = _gauges(archive) | disk_io.gauges(chosen.data)
             reported = ProcessStatus(control, names, counted, gauges=gauges, troubles=report.sentences)
             await stack.enter_async_context(serving(metrics, reported, getattr(bus, "ask", None)))
+        gc.freeze()  # modules and what was started stay: the collector need not visit them
         await live_io.run(bus, makers, (), time.time_ns, control, commits=commits, member=member, archive=archive)
     return {name: n for one in counted for name, n in one.counters.as_dict().items()}
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -70,6 +71,22 @@ class ProbeRows:
         return np.where(self.answered, self.t4_ns, self.t1_ns)
 
 
+class Numbered(NamedTuple):
+    """Rows of several messages, all of known sessions."""
+
+    batch: pa.RecordBatch
+    message: Int64s
+    """(rows,) number of each row's message, ascending."""
+    slots: Int64s
+    """(rows,) session."""
+
+    def between(self, low: int, high: int) -> Numbered:
+        """The rows of messages `low` to `high`, the last not among them."""
+        first, end = np.searchsorted(self.message, [low, high]).tolist()
+        rows = self.batch.slice(first, end - first)
+        return Numbered(rows, self.message[first:end] - low, self.slots[first:end])
+
+
 @dataclass(frozen=True, slots=True)
 class ClockedRows:
     """Rows by message, then by the clock they were stamped by: a host has one, or one in each NIC."""
@@ -113,14 +130,18 @@ class ProbeIntake:
 
     def take(self, messages: Sequence[Message]) -> None:
         """Take messages that entered the bus within one slice."""
-        together = self._together(messages) if len(messages) > 1 else None
+        self._take(messages, self._numbered(messages))
+
+    def _take(self, messages: Sequence[Message], numbered: Numbered | None) -> None:
+        together = None if numbered is None else self._together(messages, numbered)
         if together is not None:
             self._take_together(together)
             return
-        pieces = _without_repeats(messages)
-        if len(pieces) > 1:
-            for piece in pieces:
-                self.take(piece)
+        cuts = _where_agents_speak_again(messages)
+        if cuts:
+            for low, high in pairwise([0, *cuts, len(messages)]):
+                piece = messages[low:high]
+                self._take(piece, self._numbered(piece) if numbered is None else numbered.between(low, high))
             return
         for message in messages:
             try:
@@ -176,9 +197,9 @@ class ProbeIntake:
 
     # -- several messages as one ----------------------------------------------------------------------------------
 
-    def _together(self, messages: Sequence[Message]) -> Together | None:
-        """The messages as one, if that may be; changes nothing."""
-        if not all(self._presence.knows_run(m.key, m.boot_id) for m in messages):
+    def _numbered(self, messages: Sequence[Message]) -> Numbered | None:
+        """The rows of several messages in one batch, if they are of known runs and sessions; changes nothing."""
+        if len(messages) < 2 or not all(self._presence.knows_run(m.key, m.boot_id) for m in messages):
             return None
         batch, message = JOINS.joined(messages), np.arange(len(messages)).repeat([m.rows for m in messages])
         if batch is None:
@@ -188,13 +209,20 @@ class ProbeIntake:
             if edges is not None:
                 batch, message = paths_only(batch), message[~edges]
             slots = self._sessions.known_of_batch(batch, "dscp_sent")
-            if slots is None or not _in_one_message_each(slots, message, self._sessions.count):
-                return None
-            clocks = _by_clock(batch, message)
+        except FormatError:
+            return None
+        return None if slots is None else Numbered(batch, message, slots)
+
+    def _together(self, messages: Sequence[Message], x: Numbered) -> Together | None:
+        """The messages as one, if that may be; changes nothing."""
+        if len(messages) < 2 or not _in_one_message_each(x.slots, x.message, self._sessions.count):
+            return None
+        try:
+            clocks = _by_clock(x.batch, x.message)
             hosts = None if clocks is None else _one_host_each(clocks, len(messages))
             if clocks is None or hosts is None:
                 return None
-            return Together(messages, ProbeRows.of(batch, slots), message, clocks, hosts)
+            return Together(messages, ProbeRows.of(x.batch, x.slots), x.message, clocks, hosts)
         except FormatError:
             return None
 
@@ -261,15 +289,15 @@ class ProbeIntake:
         self._watch_for_sleep(x.messages[i], x.rows.slots[mine], x.rows.seq[mine], x.rows.t1_ns[mine])
 
 
-def _without_repeats(messages: Sequence[Message]) -> list[Sequence[Message]]:
-    """Cut where an agent speaks again: of one that flushes late a slice holds two messages, and a session twice."""
-    pieces, seen, first = [], set[str](), 0
+def _where_agents_speak_again(messages: Sequence[Message]) -> list[int]:
+    """Where to cut: of an agent that flushes late a slice holds two messages, and a session twice."""
+    cuts, seen = [], set[str]()
     for i, message in enumerate(messages):
         if message.key in seen:
-            pieces.append(messages[first:i])
-            seen, first = set(), i
+            cuts.append(i)
+            seen = set()
         seen.add(message.key)
-    return [*pieces, messages[first:]]
+    return cuts
 
 
 def _newest(instants_ns: Int64s, x: Together, start: Int64s) -> list[tuple[int, int]]:

@@ -22,6 +22,10 @@ def messages(*bodies: pa.RecordBatch | Event) -> list[Message]:
     return [Message("t", "k", body, 1, i) for i, body in enumerate(bodies)]
 
 
+def rows(*batches: pa.RecordBatch | None) -> list[dict[str, object]]:
+    return [row for batch in batches if batch is not None for row in batch.to_pylist()]
+
+
 BODIES = st.lists(st.lists(st.sampled_from("abcd"), max_size=4).map(batch), min_size=1, max_size=12)
 CUTS = st.lists(st.tuples(st.integers(0, 11), st.integers(1, 12)), max_size=6)
 
@@ -32,11 +36,11 @@ def test_pieces_hold_the_same_rows_as_what_was_joined_in_any_cut(bodies: list[pa
     for low, size in cuts:
         run = sent[low : low + size]
         if run:
-            assert some.joined(run) == pa.concat_batches([m.body for m in run])
+            assert rows(some.joined(run)) == rows(*[m.body for m in run])
     pieces = some.pieces(bodies)
     some.forget(bodies)
-    assert pa.concat_batches(pieces) == pa.concat_batches(bodies)
-    assert some.joined(sent) == pa.concat_batches(bodies)  # also once they were forgotten
+    assert rows(*pieces) == rows(*bodies)
+    assert rows(some.joined(sent)) == rows(*bodies)  # also once they were forgotten
 
 
 def test_the_second_who_asks_is_given_the_same_batch() -> None:
@@ -49,8 +53,18 @@ def test_the_second_who_asks_is_given_the_same_batch() -> None:
 def test_a_shorter_run_from_the_same_message_on_does_not_replace_a_longer_one() -> None:
     some, sent = Joins(), messages(batch(["a"]), batch(["b"]), batch(["c"]))
     whole = some.joined(sent)
-    assert some.joined(sent[:2]) == pa.concat_batches([m.body for m in sent[:2]])
+    assert rows(some.joined(sent[:2])) == rows(*[m.body for m in sent[:2]])
     assert some.joined(sent) is whole
+
+
+def test_a_part_of_what_was_joined_is_cut_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    some, sent = Joins(), messages(*(batch([name]) for name in "abcdef"))
+    some.joined(sent)
+    monkeypatch.setattr(joins, "_join", lambda bodies: bodies[0] if len(bodies) == 1 else pytest.fail("joined again"))
+    for low, high in ((0, 2), (1, 3), (4, 6), (0, 6)):
+        assert rows(some.joined(sent[low:high])) == rows(*[m.body for m in sent[low:high]])
+    assert rows(*some.pieces([m.body for m in sent[2:5]])) == rows(*[m.body for m in sent[2:5]])
+    assert len(some.pieces([m.body for m in sent[2:5]])) == 1
 
 
 def test_what_a_producer_cut_from_one_batch_is_not_joined_again() -> None:
