@@ -57,6 +57,8 @@ class Detection:
     """Known not to follow from anything wider: others like it work."""
     remedy: str = ""
     """What to do, where that is not what its kind and cause say."""
+    instead_of: tuple[tuple[str, str], ...] = ()
+    """Type and id of subjects that the same was laid to before."""
 
     @property
     def direction(self) -> str:
@@ -73,6 +75,7 @@ def revived(saved: Mapping[str, Any]) -> Detection:
     detection["suspects"] = tuple((s, p) for s, p in detection["suspects"])
     for name in ("symptoms", "directions", "classes", "jobs", "sessions"):
         detection[name] = tuple(detection[name])
+    detection["instead_of"] = tuple((t, i) for t, i in detection.get("instead_of", ()))  # a release before had none
     return Detection(**detection)
 
 

@@ -30,7 +30,7 @@ from sdfstream.detect.detections import MAX_SYMPTOMS, Detection, revived, sympto
 from sdfstream.detect.gray.behind import grown, leaving, links_instead, paths_instead
 from sdfstream.detect.gray.dead_uplink import as_if_dead, share_evidence, which_is_dead
 from sdfstream.detect.gray.directed import directed
-from sdfstream.detect.gray.explained_away import explained_away
+from sdfstream.detect.gray.explained_away import explained_away, note_heirs
 from sdfstream.detect.gray.going_on import lost_evenly
 from sdfstream.detect.gray.known import KnownLosses, Look, LossCounts, onset, scattered, unreported_ns
 from sdfstream.detect.gray.lossy import ALIKE, UNLIKE, LossySubject, clearest, exposure, unlikeness
@@ -116,7 +116,7 @@ class LossDetector:
         if tick % _SLOW_TICKS == 0 or self.normal is None:
             self.normal = normal_share(self.cabling, whole, list(exposures.values()), self.config)
         normal = self.normal
-        self._settle(seen, now, exposures, normal)
+        before, healed = dict(self.standing), self._settle(seen, now, exposures, normal)
         for look in _LOOKS:
             slow = look in _SLOW
             if (slow and tick % _SLOW_TICKS) or (look is _MIDDLE and tick % _MIDDLE_TICKS):
@@ -130,6 +130,8 @@ class LossDetector:
                 self._search(look, counts, seen, exposures, normal)
         self._direct(seen, exposures, normal)
         detections = [self._detection(x, exposures[s], seen) for s, x in self.standing.items()]
+        gone = (x for s, x in before.items() if s not in self.standing and s not in healed)
+        note_heirs(gone, self.standing, exposures, seen, normal, self.limit)
         self._heed_queues(detections, now)
         return detections
 
@@ -262,8 +264,9 @@ class LossDetector:
 
     # -- what stands -----------------------------------------------------------------------------------------------
 
-    def _settle(self, seen: KnownLosses, now: Instant, exposures: dict[Subject, Floats], normal: float) -> None:
-        """Bring the shares of what stands up to date; drop what has healed, or shows nothing any more."""
+    def _settle(self, seen: KnownLosses, now: Instant, exposures: dict[Subject, Floats], normal: float) -> set[Subject]:
+        """Bring the shares of what stands up to date; drop what has healed (returned), or shows nothing any more."""
+        over = set[Subject]()
         for subject in list(self.standing):
             standing = self.standing[subject]
             if now.late[standing.slots].mean() > 0.5:  # its agents are late: it stands as it was last seen
@@ -282,9 +285,11 @@ class LossDetector:
             standing.measure(counts, used, matrix[mine], float(share[mine]), others)
             healed = standing.healed(seen)
             if healed:
+                over.add(subject)
                 self._begin_afresh(standing)
             if healed or not standing.shows(now.now_ns, _SHOWS * self.limit):
                 del self.standing[subject], exposures[subject]
+        return over
 
     def _direct(self, seen: KnownLosses, exposures: dict[Subject, Floats], normal: float) -> None:
         """Name the direction of what stands, where the reflectors' numbers show it."""
@@ -368,6 +373,7 @@ class LossDetector:
             directions=tuple(location.directions),
             direction_known=location.direction_known,
             sessions=tuple(lossy.harmed[:MAX_SYMPTOMS].tolist()),
+            instead_of=lossy.instead_of,
         )
 
     def snapshot(self) -> dict[str, Any]:

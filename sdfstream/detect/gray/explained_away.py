@@ -1,19 +1,22 @@
-"""Standing lossy elements to which newer ones leave nothing: those take their place."""
+"""Standing lossy elements to which newer ones leave nothing: those take their place, and say so."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from sdfstream.detect.cabling import Cabling
+from sdfstream.detect.gray.known import KnownLosses
+from sdfstream.detect.gray.lossy import LossySubject
 from sdfstream.detect.gray.spines import is_one_of_spines
 from sdfstream.numeric.mixture import fit_shares
 from sdfstream.records.finding import Subject
 from sdfstream.records.units import Float64s, Int64s
 
 _EXPLAINED_AWAY: Final = 4.0
+_MOST_OF_IT: Final = 0.5
 _OF_ITS_OWN: Final = 8.0
 """Nats that a standing element adds beside newer ones, and that it added without them: then they take its place."""
 
@@ -58,3 +61,39 @@ def explained_away(
         if alone > _OF_ITS_OWN and beside < _EXPLAINED_AWAY:
             gone.append(subject)
     return gone
+
+
+def note_heirs(
+    gone: Iterable[LossySubject],
+    standing: Mapping[Subject, LossySubject],
+    exposures: Mapping[Subject, Float64s],
+    seen: KnownLosses,
+    normal: float,
+    limit: float,
+) -> None:
+    """What stands no longer, although its paths lose as before, is noted with what stands and costs them most of that.
+
+    Parameters
+    ----------
+    gone : iterable of LossySubject
+        They were not found to have healed.
+    standing, exposures : mapping
+        What stands now, and its exposure of each session.
+    seen : KnownLosses
+    normal : float
+        Share of probes that is lost without anything that stands.
+    limit : float
+        Log of how unlikely losses must be to count as such.
+    """
+    again = {(subject.type, subject.id) for subject in standing}
+    for heir in standing.values():
+        heir.instead_of = tuple(name for name in heir.instead_of if name not in again)
+    for lossy in gone:
+        counts, slots = lossy.counts(seen), lossy.slots
+        if counts.by_chance(slots, np.full(counts.probes.size, normal)) > limit:
+            continue
+        costs = {s: x.share * float(counts.probes[slots] @ exposures[s][slots]) for s, x in standing.items()}
+        most = max(costs, key=lambda s: costs[s], default=None)
+        if most is not None and costs[most] >= _MOST_OF_IT * float(counts.events[slots].sum()):
+            heir, subject = standing[most], lossy.location.subject
+            heir.instead_of = (*heir.instead_of, (subject.type, subject.id))

@@ -73,6 +73,8 @@ class LossySubject:
     """Of all that surely cross it, those that lost something."""
     evenly: bool = False
     """It was found by what all its paths lost one probe after the other (`going_on`)."""
+    instead_of: tuple[tuple[str, str], ...] = ()
+    """Type and id of subjects that its losses were laid to before (`explained_away`)."""
     dead: Location | None = None
     """The one uplink, or spine, of it that passes nothing (`dead_uplink`); None: nobody knows which."""
 
@@ -191,6 +193,7 @@ class LossySubject:
         """From the plain values that a snapshot holds."""
         arrays = {name: np.asarray(saved[name], np.int64) for name in ("slots", "harmed")}
         dead = saved.get("dead")  # a release before had none
+        saved["instead_of"] = tuple((t, i) for t, i in saved.get("instead_of", ()))
         located = {"location": revived(saved["location"]), "dead": dead and revived(dead)}
         return cls(**{**saved, **arrays, **located})
 

@@ -12,7 +12,8 @@ root                                             its symptoms
                                                  marks that were told of the same link before its delay showed
                                                  clocks without a bound, where packets wait for milliseconds
 ``loss`` that was reported                       short silence of single paths over it: probes lost in a row, by chance
-                                                 loss told of its switch, or of the spines, before it was known which
+                                                 loss told of its switch, or of the spines, before it was known which;
+                                                 loss laid to another subject before
 ================================================ =================================================================
 
 A symptom begins with its root or later, and ends with it or a little later. Once it is told it is not told again: a
@@ -149,7 +150,8 @@ class Roots:
         if root.kind == "congestion":
             return by.reported and (_same_queue(root, other) or drops(root, other, self.cabling))
         if root.kind == "loss":
-            return by.reported and (silences(root, other, self.cabling) or names_the_dead(root, other))
+            known = silences(root, other, self.cabling) or names_the_dead(root, other) or _replaces(root, other)
+            return by.reported and known
         if not by.reported and now_ns - by.last_ns > _SUSPECTED_NS:
             return False
         if other.kind not in _OF_SILENCE or other.alone or _wide(other):
@@ -213,6 +215,11 @@ def _same_queue(queue: Detection, other: Detection) -> bool:
     """
     marks = queue.kind == "congestion" and other.kind == "ecn-marks" and queue.subject == other.subject
     return marks and other.cause == "queueing" and (queue.severity != "info" or other.severity == "info")
+
+
+def _replaces(loss: Detection, former: Detection) -> bool:
+    """Whether the losses were laid to another subject before."""
+    return former.kind == "loss" and (former.subject.type, former.subject.id) in loss.instead_of
 
 
 def _wide(detection: Detection) -> bool:

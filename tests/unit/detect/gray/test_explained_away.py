@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from sdfstream.detect.cabling import Cabling
-from sdfstream.detect.gray.explained_away import explained_away
+from sdfstream.detect.gray.explained_away import explained_away, note_heirs
+from sdfstream.detect.gray.known import LossCounts
+from sdfstream.detect.gray.lossy import LossySubject
 from sdfstream.detect.inferred.hidden import CORE
+from sdfstream.detect.localise import Location
 from sdfstream.detect.sessions import Sessions
 from sdfstream.records.fabric import Topology
 from sdfstream.records.finding import Subject
@@ -33,3 +36,39 @@ def test_newer_elements_that_leave_it_nothing_take_its_place() -> None:
 
 def test_one_of_the_spines_stays() -> None:
     assert gone(Subject("switch", CORE), declared=True) == []
+
+
+class Lost(LossySubject):
+    """Of six paths, which lose a tenth or nothing."""
+
+    def counts(self, seen: object) -> LossCounts:
+        return LossCounts(np.array([100, 90, 110, 0, 0, 0]), np.full(6, 1000))
+
+
+def lost(name: str, slots: list[int], share: float = 0.0) -> Lost:
+    location = Location(Subject("nic", name), [], False, share, np.array(slots), [], 1.0)
+    return Lost(location, 0, share=share, slots=np.array(slots))
+
+
+def heirs(former: Lost, *standing: Lost) -> list[tuple[tuple[str, str], ...]]:
+    subjects = {x.location.subject: x for x in standing}
+    exposures = {s: np.isin(np.arange(6), x.slots).astype(float) for s, x in subjects.items()}
+    note_heirs([former], subjects, exposures, None, 1e-3, -20.0)  # type: ignore[arg-type]
+    return [x.instead_of for x in standing]
+
+
+def test_what_loses_as_before_is_noted_with_what_costs_it_most() -> None:
+    link, other = lost("link", [0, 1, 2, 3], 0.1), lost("other", [1], 0.02)
+    assert heirs(lost("former", [0, 1, 2]), link, other) == [(("nic", "former"),), ()]
+    assert heirs(link, lost("again", [0, 1, 2], 0.1)) == [(("nic", "link"),)]
+
+
+def test_what_has_healed_or_is_another_matter_is_nobodys() -> None:
+    assert heirs(lost("former", [3, 4, 5]), lost("link", [0, 1, 2, 3, 4, 5], 0.1)) == [()], "loses nothing"
+    assert heirs(lost("former", [0, 1, 2]), lost("link", [2, 3, 4], 0.1)) == [()], "crosses a third of its paths"
+
+
+def test_what_stands_again_is_nobodys() -> None:
+    link, former = lost("link", [0, 1, 2, 3], 0.1), lost("former", [0, 1, 2], 0.05)
+    heirs(former, link)
+    assert heirs(lost("x", [3, 4]), link, former) == [(), ()]
