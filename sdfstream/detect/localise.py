@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from sdfstream.detect.cabling import FWD, REV, Cabling
 from sdfstream.detect.inferred.hidden import HiddenElement, hidden_elements
+from sdfstream.detect.inferred.nic_or_link import takes_nic
 from sdfstream.detect.one_cable import cable_instead
 from sdfstream.detect.problem import Observations, Problem, log_priors, pose
 from sdfstream.detect.root.whole import whole_hosts, whole_switches
@@ -284,17 +285,28 @@ def _with_hidden(
     named = [_codes(x.slots, x.path_directions) for x in found if x not in lone]
     mine = np.isin(code, np.concatenate([_codes(x.slots, x.path_directions) for x in lone]))
     sick = (mine | (evidence > -_OWN_PRIOR)) & ~np.isin(code, np.concatenate([np.empty(0, np.int64), *named]))
-    rest = sick | (seen.failed == 0)
-    paths, code = seen.only(rest), code[rest]
-    behind = hidden_elements(cabling.sessions, cabling.groups(), paths, sick[rest])
+    behind, rest = _hidden(cabling, seen, sick)
     if not behind:
         return found
+    for nic in [x for x in found if x.subject.type == "nic"]:
+        more = sick | np.isin(code, _codes(nic.slots, nic.path_directions))
+        with_it, all_rest = _hidden(cabling, seen, more)
+        if takes_nic(nic.subject.id, nic.slots.size, behind, with_it):
+            sick, behind, rest = more, with_it, all_rest
+            found = [x for x in found if x is not nic]
+    paths, code = seen.only(rest), code[rest]
     share = max(x.share for x in lone)
     explained = np.concatenate([code[hidden.rows] for hidden in behind])
     left = [x for x in lone if not np.isin(_codes(x.slots, x.path_directions), explained).all()]
     others = [x for x in found if x not in lone or x in left]
     at = (at_element(hidden, paths, share) for hidden in behind)
     return [*others, *(_dropping_some(x, hidden) if holes else x for x, hidden in zip(at, behind, strict=True))]
+
+
+def _hidden(cabling: Cabling, seen: Observations, sick: Bools) -> tuple[list[HiddenElement], Bools]:
+    """What explains the `sick` paths beside those that are surely well, and which paths both are."""
+    rest = sick | (seen.failed == 0)
+    return hidden_elements(cabling.sessions, cabling.groups(), seen.only(rest), sick[rest]), rest
 
 
 def _codes(slots: Ints, directions: list[str]) -> Ints:

@@ -21,7 +21,8 @@ floor(a, k) − floor(b, k) is the same for every k, whatever lies beyond that s
 tree, Buneman 1971); of two that do not, it is not where k shares a switch with either. So it does not matter how many
 tiers there are. But a k that tells two apart may be one of those not probed.
 
-Where the floors' gap is not clear, groups may still be closed (`closed_groups`), which counts as plain. If nothing is
+Where few pairs that share a switch are probed, the first gap of the floors still counts if it stands out as nothing but
+tiers do: then a further one, which parts pods, is not taken for it. Where the floors' gap is not clear, groups may still be closed (`closed_groups`), which counts as plain. If nothing is
 clear, nothing is inferred. Fragments of leaves that nobody probes between are joined by their size
 (`leaf_sizes`).
 """
@@ -64,6 +65,10 @@ _AS_WIDE: Final = 0.25
 """The gap is at least this share of the widest, which parts pods: a smaller one is of chance,"""
 _MOST_MET: Final = 0.7
 """So many NICs must have plainly met one of their group: of NICs that differ, chance makes a few pairs nearer."""
+_STANDS_OUT: Final = 5.0
+"""Fewer have where few pairs within a leaf are probed: then the gap is so many times as wide as all others,"""
+_TIERS: Final = 3
+"""those between so many tiers aside."""
 _PLAINLY: Final = 1.0
 """A gap of the floors themselves is so many times as wide as what is below it."""
 _SAME: Final = 2.0
@@ -99,7 +104,9 @@ def _by_floors(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s:
     """Groups by what the pairs show that are probed."""
     if a.size < _LEAST_PAIRS:
         return np.full(nics, -1, np.int64)
-    plain = _plain(nics, a, b, floor_ns)
+    plain, of_few = _plain(nics, a, b, floor_ns)
+    if plain is not None and of_few:
+        return plain
     if plain is None:
         plain = closed_groups(nics, a, b, floor_ns)
     compared = _compared(nics, a, b, floor_ns)
@@ -113,8 +120,10 @@ def _by_floors(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s:
     return by_others if by_gap.max() < 0 else _common((by_gap, a, b), (by_others, *compared[:2]))
 
 
-def _plain(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s | None:
-    """Groups by the floors as they are; None where these do not fall clearly apart into two groups or more."""
+def _plain(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> tuple[Int64s | None, bool]:
+    """Groups by the floors as they are; None where these do not fall clearly apart into two groups or more. And whether
+    they do so clearly that NICs' shares cannot differ, though most NICs are probed with none at their switch.
+    """
     ordered = np.sort(floor_ns)
     gap = np.diff(ordered)
     clear = (gap >= np.maximum(_LEAST_GAP_NS, _PLAINLY * (ordered[:-1] - ordered[0]))) & (gap >= _AS_WIDE * gap.max())
@@ -124,10 +133,30 @@ def _plain(nics: int, a: Int64s, b: Int64s, floor_ns: Float64s) -> Int64s | None
         near = floor_ns <= ordered[at]
         label = components(nics, a[near], b[near])
         several = np.bincount(label, minlength=nics)[label] > 1
-        whole = not (label[a] == label[b])[~near].any()
-        if whole and np.unique(label[several]).size > 1 and several.sum() >= _MOST_MET * met.sum():
-            return np.where(met, label, -1)
-    return None
+        if (label[a] == label[b])[~near].any() or np.unique(label[several]).size < 2:
+            continue
+        if several.sum() >= _MOST_MET * met.sum():
+            return np.where(met, label, -1), False
+        if int((gap >= gap[at] / _STANDS_OUT).sum()) < _TIERS and _refute_shares(label, near, a, b):
+            return np.where(met, label, -1), True
+    return None, False
+
+
+def _refute_shares(label: Int64s, near: Bools, a: Int64s, b: Int64s) -> bool:
+    """Whether of every group a near pair is probed crosswise with one of another, so that shares alone, by which all
+    four pairs would add up alike, cannot make both near and the others far.
+    """
+    one, two = a[near], b[near]
+    if one.size > _MOST_COMPARED:
+        return False
+    nics = np.unique(np.concatenate([one, two]))
+    probed = np.zeros((label.size, label.size), np.bool_)
+    probed[a, b] = probed[b, a] = True
+    straight = probed[np.ix_(one, one)] & probed[np.ix_(two, two)]
+    crossed = probed[np.ix_(one, two)] & probed[np.ix_(two, one)]
+    apart = label[one][:, np.newaxis] != label[one]
+    refuted = ((straight | crossed) & apart).any(axis=1)
+    return bool(np.isin(label[nics], label[one[refuted]]).all())
 
 
 def _with_what_is_alone(plain: Int64s, by_others: Int64s, a: Int64s, b: Int64s) -> Int64s:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+import sdfstream.twin
 from sdfstream import pipeline
 from sdfstream.records.message import Event
 from sdfstream.records.topics import FINDING
 from sdfstream.runtime.replay import replay
 from sdfstream.score.detect.facts import RunFacts, facts
+from sdfstream.score.detect.run import run as scored
 from sdfstream.settings import Settings
 from sdfstream.twin.recording_io import fabric_truth, route_truth
 from sdfstream.twin.scenario import parse
 from sdfstream.twin.simulation import Twin
 
+SCENARIOS: Final = Path(sdfstream.twin.__file__).parent / "scenarios"
 EIGHT: Final = ({"kind": "leaf-spine", "hosts": 8, "leaves": 4, "spines": 4}, {"peers": 5, "ports": 3})
 MORE: Final = ({"kind": "leaf-spine", "hosts": 24, "leaves": 6, "spines": 4}, {"peers": 5, "ports": 2})
 """Of so many hosts each probes a few: some of a leaf are tied to their neighbours by no probe."""
@@ -74,6 +78,14 @@ def test_a_leaf_whose_neighbours_are_not_all_probed_is_one_leaf(seed: int) -> No
 def test_a_link_that_is_set_wrongly_is_placed_like_a_dead_one(kind: str, probes: Any, seed: int) -> None:
     """By the NICs that share its switch, which the finding lists, and the paths over it."""
     made = run(seed, 16.0, {"kind": kind, "at": 8, "lasts": 7}, of=(EIGHT[0], probes))
+    (fact,) = made.faults
+    assert (fact.exact, fact.inferred, fact.cause, fact.findings) == (True, True, True, 1), fact
+    assert made.false_alarms == []
+
+
+def test_a_link_all_paths_of_one_nic_cross_by_chance_is_the_link_alone() -> None:
+    """Nobody probes between the two NICs of its leaf; one was told as well, as though it passed no large packets."""
+    made = scored(SCENARIOS / "mtu-blind.yaml", 221, Settings())
     (fact,) = made.faults
     assert (fact.exact, fact.inferred, fact.cause, fact.findings) == (True, True, True, 1), fact
     assert made.false_alarms == []

@@ -30,7 +30,7 @@ from sdfstream.records.units import Bools, Float64s, Int64s
 CORE: Final = "~core"
 MEMBERS: Final = "nics-on-switch"
 """Evidence: the NICs that share the switch at the near end of an inferred link."""
-_CABLE, _SWITCH, _OWN = float(np.log(1e-4)), float(np.log(1e-5)), float(np.log(1e-7))
+CABLE, _SWITCH, _OWN = float(np.log(1e-4)), float(np.log(1e-5)), float(np.log(1e-7))
 """Log odds of being faulty before anything is seen, as `Cabling` and `localise` have them."""
 _LEAST: Final = 2
 """Sick paths, of which one alone tells nothing."""
@@ -52,6 +52,8 @@ class HiddenElement:
     probability: float
     nics: tuple[str, ...]
     """That share the switch at its near end, or at one of the two between which it lies; none: it lies beyond all."""
+    crossed: int = 0
+    """Paths that may cross it in its directions, well or sick."""
     alive: int = 0
     """Living paths into (or out of) that switch; 0: it is sick in both directions."""
     drops_some: float = 0.0
@@ -148,7 +150,7 @@ def _guesses(sessions: Sessions, group: Int64s, seen: Observations, sick: Bools,
     found = []
     for union in [*((i,) for i in range(ends.size)), *unions]:
         nics = np.flatnonzero(np.isin(group, ends[list(union)]))
-        prior = _CABLE - (len(union) - 1) * dearer
+        prior = CABLE - (len(union) - 1) * dearer
         for direction in ("both", "out", "in"):
             rows = np.logical_or.reduce([crossed[i][direction] for i in union])
             found.append(_Guess(nics, direction, rows, prior))
@@ -181,8 +183,8 @@ def _unions(crossed: list[dict[str, Bools]], sick: Bools, probed: Bools, dearer:
             union, free = [first], ~probed[first] & (k > 0)
             while free.any():
                 mine = np.array(union)
-                now = _fit(k[mine].sum(), n[mine].sum()) - _OWN * k[mine].sum()
-                then = _fit(k[mine].sum() + k, n[mine].sum() + n) - _OWN * (k[mine].sum() + k)
+                now = fit(k[mine].sum(), n[mine].sum()) - _OWN * k[mine].sum()
+                then = fit(k[mine].sum() + k, n[mine].sum() + n) - _OWN * (k[mine].sum() + k)
                 gain = np.where(free, then - now - dearer, -np.inf)
                 best = int(np.argmax(gain))
                 if gain[best] <= 0:
@@ -194,7 +196,7 @@ def _unions(crossed: list[dict[str, Bools]], sick: Bools, probed: Bools, dearer:
     return list(found)
 
 
-def _fit(k: float | Float64s, n: float | Float64s) -> Float64s:
+def fit(k: float | Float64s, n: float | Float64s) -> Float64s:
     """Log-likelihood that k of n paths are sick, at the share that makes it largest."""
     share = np.clip(k / np.maximum(n, 1.0), 1e-300, 1.0 - 1e-16)
     result: Float64s = k * np.log(share) + (n - k) * np.log1p(-share)
@@ -204,7 +206,7 @@ def _fit(k: float | Float64s, n: float | Float64s) -> Float64s:
 def _score(guess: _Guess, sick: Bools, usable: Bools) -> float:
     """Log-likelihood with the prior; a sick path that it does not explain has a cause of its own."""
     k, n = int((sick & guess.crossed).sum()), int((usable & guess.crossed).sum())
-    return float(guess.prior + _fit(k, n) + _OWN * int((sick & ~guess.crossed).sum()))
+    return float(guess.prior + fit(k, n) + _OWN * int((sick & ~guess.crossed).sum()))
 
 
 def _greedy(guesses: Sequence[_Guess], sick: Bools, usable: Bools) -> tuple[list[_Guess], float]:
@@ -259,12 +261,12 @@ def _element(
     direction = max(("both", "out", "in"), key=lambda w: by_direction.get((subject, w), 0.0))
     known = direction != "both" and by_direction[subject, direction] >= _CLEAR * by_subject[subject]
     directions = _directions(subject, direction if known else "both")
+    crossed = int((usable & guess.crossed).sum())
     element = HiddenElement(
-        subject, directions, known or subject.type == "switch", rows, ordered, by_subject[subject], names
+        subject, directions, known or subject.type == "switch", rows, ordered, by_subject[subject], names, crossed
     )
     if guess.direction == "both" or not names:
         return element
-    crossed = int((usable & guess.crossed).sum())
     return replace(element, alive=crossed - rows.size, drops_some=drops_some(rows.size, crossed, len(names)))
 
 

@@ -4,9 +4,9 @@ Where neither cabling nor traces are known a finding may name a link of the swit
 beyond (``~leaf(h00:r0)``, ``~core``), by the NICs and by the paths that cross it. It singles out an element
 
 - if the NICs that it lists (evidence ``nics-on-switch``) are all the NICs of one leaf, no other among them,
-- and if just one link of that leaf is crossed by every path that it lists; of one beyond: just one that is no leaf, or
-  the one at which all links beyond the leaves meet that every path crosses (with two pods no path crosses one link of a
-  core switch without the other).
+- and if just one link of that leaf is crossed by every path that it lists, in the direction that it names, if it names
+  one; of one beyond: just one that is no leaf, or the one at which all links beyond the leaves meet that every path
+  crosses (with two pods no path crosses one link of a core switch without the other).
 
 Then its subject, direction and suspects are read as that element, right or wrong. One trace of any path that it lists
 shows the same to an operator. Where packets are sprayed no path has a route, and nothing tells the links of a leaf to
@@ -66,9 +66,14 @@ def in_truth(statement: Data, leaves: Mapping[str, str], routes: Mapping[str, It
         return _renamed(statement, {"~core": beyond.pop()}) if len(beyond) == 1 else statement
     if name is None:
         return statement
+    inferred = next(one for one in _INFERRED.findall(str(statement["subject"]["id"])) if one != "~core")
+    direction = str(statement["subject"].get("direction") or "")
+    if direction:  # a path may cross one link of the leaf on its way out and another on its way in
+        into = direction.endswith(inferred)
+        every = frozenset.intersection(*crossed)
+        cables = frozenset(ends(one) for one in every if (one.split("->")[1] == name) == into)
     far = [next(iter(cable - {name})) for cable in cables if name in cable]
     far = [end for end in far if "/" not in end]
-    inferred = next(one for one in _INFERRED.findall(str(statement["subject"]["id"])) if one != "~core")
     return _renamed(statement, {inferred: name, "~core": far[0]}) if len(far) == 1 else statement
 
 

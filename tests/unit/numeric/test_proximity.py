@@ -143,6 +143,26 @@ def test_of_three_tiers_whose_hosts_add_alike_the_floors_themselves_show_the_lea
     assert merged <= 4
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_where_two_leaves_are_not_probed_inside_no_pod_is_taken_for_one(seed: int) -> None:
+    leaf, (a, b, _) = three_tiers(seed, 1.0)
+    switches = np.where(leaf[a] == leaf[b], 0.0, np.where(leaf[a] // 2 == leaf[b] // 2, 1.0, 2.0))
+    floor_ns = 20e3 + HOP_NS * switches + np.random.default_rng(seed).normal(0, 100.0, a.size)
+    kept = (switches > 0) | (leaf[a] < 2)  # nobody probes inside leaves 2 and 3
+    found = leaf_groups(8, a[kept], b[kept], floor_ns[kept])
+    assert (leaf[found] == leaf).all(), "NICs of two leaves would be one"
+    assert np.unique(found).size == 4, "by their size"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_two_pairs_near_each_other_are_no_leaves_where_nothing_stands_out(seed: int) -> None:
+    """Of hosts that differ two are always nearest."""
+    rng = np.random.default_rng(seed)
+    a, b = np.triu_indices(8, 1)
+    own = rng.uniform(5_000, 40_000, 8)
+    assert np.isin(leaf_groups(8, a, b, own[a] + own[b] + rng.exponential(500.0, a.size)), (-1, 0)).all()
+
+
 def test_a_group_that_its_own_pairs_contradict_is_none() -> None:
     leaf = np.repeat(np.arange(4), 3)
     a, b, floor_ns = floors(leaf, 4)

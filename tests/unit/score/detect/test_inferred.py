@@ -42,6 +42,20 @@ def test_a_link_is_the_one_of_its_leaf_that_all_paths_cross() -> None:
     assert found["suspects"] == [{"id": "l0->s1", "probability": 0.9}]
 
 
+def test_a_link_is_looked_for_in_the_direction_that_is_named() -> None:
+    """The answers of all paths that go out by s1 happen to come in by s2."""
+    there = {f"{a}>h2/r0:1": route(a, "l0", "s1", "l1", "h2/r0") for a in ("h0/r0", "h1/r0")}
+    back = {f"{a}>h2/r0:1": route("h2/r0", "l1", "s2", "l0", a) for a in ("h0/r0", "h1/r0")}
+    routes = {key: there[key] + back[key] for key in there}
+    out = said(LINK, list(routes))
+    into = {**out, "subject": {**out["subject"], "direction": "~core->~leaf(h0:r0)"}}
+    neither = {**out, "subject": {"type": "link", "id": LINK}}
+    named = [in_truth(one, LEAVES, routes)["subject"] for one in (out, into, neither)]
+    assert named[0] == {"type": "link", "id": "l0--s1", "direction": "l0->s1"}
+    assert named[1] == {"type": "link", "id": "l0--s2", "direction": "s2->l0"}
+    assert named[2] == {"type": "link", "id": LINK}
+
+
 def test_what_does_not_single_out_one_element_is_no_place() -> None:
     both = ["h0/r0>h2/r0:1", "h1/r0>h3/r0:1"]
     assert place(said(LINK, both, nics="h0/r0")) == LINK, "a NIC of the leaf is missing"
