@@ -21,10 +21,10 @@ floor(a, k) − floor(b, k) is the same for every k, whatever lies beyond that s
 tree, Buneman 1971); of two that do not, it is not where k shares a switch with either. So it does not matter how many
 tiers there are. But a k that tells two apart may be one of those not probed.
 
-Where few pairs that share a switch are probed, the first gap of the floors still counts if it stands out as nothing but
-tiers do: then a further one, which parts pods, is not taken for it. Where the floors' gap is not clear, groups may still be closed (`closed_groups`), which counts as plain. If nothing is
-clear, nothing is inferred. Fragments of leaves that nobody probes between are joined by their size
-(`leaf_sizes`).
+Where few pairs that share a switch are probed, the first gap of the floors still counts if it stands out as only tiers
+do: then a further one, which parts pods, is not taken for it. Where the floors' gap is not clear, groups may still be
+closed (`closed_groups`), which counts as plain. If nothing is clear, nothing is inferred. Fragments of leaves that
+nobody probes between are joined by their size (`leaf_sizes`).
 """
 
 from __future__ import annotations
