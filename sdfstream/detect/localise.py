@@ -288,7 +288,8 @@ def _with_hidden(
     behind, rest = _hidden(cabling, seen, sick)
     if not behind:
         return found
-    for nic in [x for x in found if x.subject.type == "nic"]:
+    beside = {name for link in behind for name in link.nics}
+    for nic in [x for x in found if x.subject.type == "nic" and x.subject.id in beside]:
         more = sick | np.isin(code, _codes(nic.slots, nic.path_directions))
         with_it, all_rest = _hidden(cabling, seen, more)
         if takes_nic(nic.subject.id, nic.slots.size, behind, with_it):

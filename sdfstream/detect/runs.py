@@ -45,8 +45,8 @@ REMEMBERED = 64
 _RESTART = 4096
 """A sequence number this far back is a sender that started afresh."""
 
-_SETTLED_NS = 400 * NS_PER_MS
-"""A group of gaps is located once no run in it has grown for this long."""
+_SETTLED_NS = (200 * NS_PER_MS, 400 * NS_PER_MS)
+"""A gap is located once none of its runs has grown for two probe intervals, these times at least and at most."""
 _SHARED_RUN = 2
 """Lost probes in a row by which a path may have met the gap of others that lost `LONG_RUN`."""
 _BEFORE_NS = 2 * NS_PER_S
@@ -261,9 +261,9 @@ class Gaps:
         if not fresh.any():
             return []
         t["located_ns"][now.left_out] = t["grew_ns"][now.left_out]  # an outage: `silence` has it; or an agent's own
-        lasted_ns = t["lost_ns"] - t["began_ns"] + _coarse(interval_ns)
-        fresh &= (t["run"] >= LONG_RUN) | (lasted_ns >= _GAP_NS)
-        ended = fresh & ~silent & (now_ns - t["lost_ns"] >= _SETTLED_NS)
+        every_ns = _coarse(interval_ns)
+        fresh &= (t["run"] >= LONG_RUN) | (t["lost_ns"] - t["began_ns"] + every_ns >= _GAP_NS)
+        ended = fresh & ~silent & (now_ns - t["lost_ns"] >= np.clip(2 * every_ns, *_SETTLED_NS))
         if not ended.any():
             return []
         first_ns = int(t["grew_ns"][ended].min())

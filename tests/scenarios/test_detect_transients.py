@@ -28,7 +28,7 @@ def test_a_link_down_for_a_third_of_a_second_is_told_with_its_evidence(seed: int
     reported = run(DetectStage(), Fabric(seed, faults, SHAPE).messages(10))
     ((told_s, finding),) = reported.findings()
     assert (finding["status"], finding["severity"], finding["kind"]) == ("resolved", "info", "link-down")
-    assert finding["subject"]["id"] == f"{leaf}--{spine}" and told_s - AT_S < 2
+    assert finding["subject"]["id"] == f"{leaf}--{spine}" and told_s - AT_S < 1.1
     evidence = {e["what"]: e["value"] for e in finding["evidence"]}
     assert 200 < evidence["silent-for"] < 500 and evidence["silent-paths"] >= 4
     lasted_ns = finding["resolved_at_ns"] - finding["since_at_ns"]
@@ -46,7 +46,7 @@ def test_three_probes_lost_by_every_path_of_a_link_are_its_outage(seed: int) -> 
     ]
     reported = run(DetectStage(), Fabric(seed, faults, shape).messages(10))
     ((told_s, finding),) = reported.findings()
-    assert (finding["status"], finding["subject"]["id"]) == ("resolved", f"{leaf}--{spine}") and told_s - AT_S < 2
+    assert (finding["status"], finding["subject"]["id"]) == ("resolved", f"{leaf}--{spine}") and told_s - AT_S < 1.1
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
