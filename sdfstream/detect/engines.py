@@ -54,6 +54,7 @@ from sdfstream.stats import Counters
 
 _YOUNGER: Final = frozenset({"learned", "switch_carriers", "switch_errors", "hops", "bursts", "unconfirmed"})
 """Engines that a snapshot of before may lack: they begin empty then."""
+_UNMEASURED: Final = "nothing measures it any more"
 
 
 class Engines:
@@ -175,6 +176,8 @@ class Engines:
             self.cabling.forget(idle)
             for engine in (self.delays, self.runs, self.marks, self.hops):
                 engine.forget(idle)
+            for subject in self.loss.forget(idle):
+                self.ledger.remark("loss", subject, _UNMEASURED)
             self.counters.add("forgotten", "sessions", idle.size)
 
     def snapshot(self) -> dict[str, Any]:

@@ -133,6 +133,11 @@ class Ledger:
         entry = self._entries.get((kind, subject.type, subject.id))
         return entry is not None and entry.said > 0
 
+    def remark(self, kind: str, subject: Subject, detail: str) -> None:
+        """Have the next statement of such a finding, if there is one, say this."""
+        if (entry := self._entries.get((kind, subject.type, subject.id))) is not None:
+            entry.detection = replace(entry.detection, detail=detail)
+
     def reported(self, kind: str) -> frozenset[str]:
         """Subject ids of all open findings of this kind."""
         return frozenset(key[2] for key, entry in self._entries.items() if key[0] == kind and entry.said)

@@ -376,6 +376,13 @@ class LossDetector:
             instead_of=lossy.instead_of,
         )
 
+    def forget(self, slots: Ints) -> list[Subject]:
+        """Leave out sessions that are gone; what stood by these alone stands no more: nothing measures it."""
+        gone = [subject for subject, lossy in self.standing.items() if not lossy.forget(slots)]
+        for subject in gone:
+            del self.standing[subject]
+        return gone
+
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values and arrays (the counts are `runs`' own)."""
         queues = [[asdict(queue), last_ns] for queue, last_ns in self._queues.values()]

@@ -6,7 +6,7 @@ and what it loses is counted anew from then on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -188,6 +188,17 @@ class LossySubject:
                 return True
         return False
 
+    def forget(self, slots: Ints) -> bool:
+        """Leave out sessions whose numbers are free for others now; whether any of its own is left."""
+        self.slots, self.harmed = (kept[~np.isin(kept, slots)] for kept in (self.slots, self.harmed))
+        self.location = _without(self.location, slots)
+        if not self.location.slots.size:
+            both = ["both"] * self.slots.size
+            self.location = replace(self.location, slots=self.slots, path_directions=both)
+        if self.dead is not None:
+            self.dead = _without(self.dead, slots)
+        return bool(self.location.slots.size)
+
     @classmethod
     def revived(cls, saved: dict[str, Any]) -> LossySubject:
         """From the plain values that a snapshot holds."""
@@ -196,6 +207,12 @@ class LossySubject:
         saved["instead_of"] = tuple((t, i) for t, i in saved.get("instead_of", ()))
         located = {"location": revived(saved["location"]), "dead": dead and revived(dead)}
         return cls(**{**saved, **arrays, **located})
+
+
+def _without(location: Location, slots: Ints) -> Location:
+    kept = ~np.isin(location.slots, slots)
+    directions = [name for name, stays in zip(location.path_directions, kept.tolist(), strict=False) if stays]
+    return replace(location, slots=location.slots[kept], path_directions=directions)
 
 
 def _ended(course: Course, share: float, base: float, events: int, probes: int) -> bool:
