@@ -190,7 +190,7 @@ class LossySubject:
 
     def forget(self, slots: Ints) -> bool:
         """Leave out sessions whose numbers are free for others now; whether any of its own is left."""
-        self.slots, self.harmed = (kept[~np.isin(kept, slots)] for kept in (self.slots, self.harmed))
+        self.slots, self.harmed = (remaining[~np.isin(remaining, slots)] for remaining in (self.slots, self.harmed))
         self.location = _without(self.location, slots)
         if not self.location.slots.size:
             both = ["both"] * self.slots.size
@@ -210,9 +210,9 @@ class LossySubject:
 
 
 def _without(location: Location, slots: Ints) -> Location:
-    kept = ~np.isin(location.slots, slots)
-    directions = [name for name, stays in zip(location.path_directions, kept.tolist(), strict=False) if stays]
-    return replace(location, slots=location.slots[kept], path_directions=directions)
+    remaining = ~np.isin(location.slots, slots)
+    directions = [name for name, stays in zip(location.path_directions, remaining.tolist(), strict=False) if stays]
+    return replace(location, slots=location.slots[remaining], path_directions=directions)
 
 
 def _ended(course: Course, share: float, base: float, events: int, probes: int) -> bool:
