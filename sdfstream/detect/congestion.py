@@ -93,7 +93,7 @@ class CongestionDetector:
         self._crowded = CrowdedSwitches()
         self._full: Subject | None = None
         """The port that holds up NICs."""
-        self._surges = Surges(delays, cabling)
+        self._surges = Surges(delays, cabling, rates)
         self._mild: set[Subject] = set()
         """Queues that few of what crosses them saw, since they stand."""
         self._serious: set[Subject] = set()

@@ -29,6 +29,7 @@ from sdfstream.detect.localise import Location, locate
 from sdfstream.detect.problem import Observations
 from sdfstream.detect.queues.surges import SURGE_NS, Surges
 from sdfstream.detect.recent import LocationCache
+from sdfstream.detect.root.port_rates import PortRates
 from sdfstream.detect.sessions import Sessions
 from sdfstream.numeric.binomial import wilson
 from sdfstream.numeric.bins import RingBins
@@ -57,7 +58,14 @@ _CE, _NOT_ECT = int(Ecn.CE), int(Ecn.NOT_ECT)
 class MarkDetector:
     """Arrivals, CE marks and rewritten headers of every directed path in the last 2 s."""
 
-    def __init__(self, config: DetectConfig, sessions: Sessions, cabling: Cabling, delays: DelayBaselines) -> None:
+    def __init__(
+        self,
+        config: DetectConfig,
+        sessions: Sessions,
+        cabling: Cabling,
+        delays: DelayBaselines,
+        rates: PortRates,
+    ) -> None:
         self.config, self.sessions, self.cabling, self.delays = config, sessions, cabling, delays
         self.window = RingBins(_BINS, 100 * NS_PER_MS, ("arrived", "marked", "rewritten"))
         self.table = Table({"dscp_seen": np.int64(-1), "slow_ns": np.int64(ABSENT_NS)})
@@ -71,7 +79,7 @@ class MarkDetector:
         """Of `blamed` those that mark what hardly waited."""
         self._flooded_ns: dict[str, int] = {}
         """Of `blamed` those that mark almost everything: since when, bus time."""
-        self._surges = Surges(delays, cabling)
+        self._surges = Surges(delays, cabling, rates)
         self._caches = (LocationCache(), LocationCache())
         """Of marks, and of rewriting."""
 

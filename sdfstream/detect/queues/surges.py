@@ -2,9 +2,10 @@
 
 Where all load grows, queues of some tens of microseconds come and go at whatever link takes most of it, and congestion
 control deals with them. What tells that from a link that something has filled are the other paths: each is a little
-longer than normal, hardly any by as much as makes a queue, but nearly all of them at once. A job that sends in steps
-makes most paths of a small fabric longer as well, for some tenths of a second at a time: only what stays for a second
-is a surge.
+longer than normal, hardly any by as much as makes a queue, but nearly all of them at once. And NICs send more than
+they usually do, most of them: where links are far from full, other paths hardly wait for it (`root.port_rates`). A job
+that sends in steps makes most paths of a small fabric longer as well, for some tenths of a second at a time: only what
+stays for a second is a surge.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from sdfstream.detect.delays import DelayBaselines
 from sdfstream.detect.instant import Instant
 from sdfstream.detect.localise import Location
 from sdfstream.detect.queues.shifts import MEAN_OF_NOISE
+from sdfstream.detect.root.port_rates import PortRates
 from sdfstream.records.units import ABSENT_NS, NS_PER_MS, NS_PER_S, Bools, Float64s, Int64s
 
 SURGE_NS: Final = 15 * NS_PER_S
@@ -34,6 +36,8 @@ deviations of a quiet path's mean; …"""
 _NOW: Final = 1.0
 """… or by more than this in their last window, before such means have followed: paths that are probed once a second
 need ten for that. Of sixteen quiet paths half are never longer by so much."""
+_GROWN: Final = 1.25
+"""Half of all NICs send so many times what they usually do; 1.2 is the most that steady load made."""
 _KNOWN: Final = 30
 """Windows after which a path's scatter is known well enough for that."""
 
@@ -41,8 +45,8 @@ _KNOWN: Final = 30
 class Surges:
     """Whether a queue stands while load has grown everywhere, or had a while ago."""
 
-    def __init__(self, delays: DelayBaselines, cabling: Cabling) -> None:
-        self.delays, self.cabling = delays, cabling
+    def __init__(self, delays: DelayBaselines, cabling: Cabling, rates: PortRates) -> None:
+        self.delays, self.cabling, self.rates = delays, cabling, rates
         self._since_ns, self._seen_ns, self._surge_ns = ABSENT_NS, ABSENT_NS, ABSENT_NS
         """Bus time since which load is seen to have grown, when it last was, and when it last was in a surge."""
 
@@ -52,7 +56,8 @@ class Surges:
         crossing = np.isin(self.cabling.element, numbers).any(axis=2).reshape(-1)
         mine = np.union1d(location.directed_paths(), np.flatnonzero(crossing))
         at_ns = now.reached_ns
-        grown = load_has_grown(self.delays, mine, self.delays.current(at_ns))
+        send_more = (self.rates.grown(at_ns) or 1.0) >= _GROWN
+        grown = send_more or load_has_grown(self.delays, mine, self.delays.current(at_ns))
         if grown:
             self._see(at_ns)
         return grown or (self._surge_ns != ABSENT_NS and at_ns - self._surge_ns < SURGE_NS)

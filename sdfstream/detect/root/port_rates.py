@@ -5,16 +5,22 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from sdfstream.records import columns
-from sdfstream.records.units import NS_PER_S
+from sdfstream.records.units import ABSENT_NS, NS_PER_S
 
 Side = Literal["tx", "rx", "busier"]
 
 _MOST_PORTS = 10_000
 _FRESH_NS = 5 * NS_PER_S
 _NULL = 2**63
+_USUAL_S, _LEAST_S = 30.0, 10.0
+"""What a port usually sends is the mean of so long, and known once it has been read for so long."""
+_IDLE = 0.01
+"""A port that usually sends no more of its speed has no load that could grow."""
+_LEAST_PORTS = 6
 
 
 @dataclass(slots=True)
@@ -38,6 +44,20 @@ class _PortCounts:
     """Bus time of the reading before the last."""
     seen_ns: int = 0
     """Bus time of the last reading."""
+    usual_bps: float = -1.0
+    """What it sent before the last reading, the mean of some tens of seconds; −1: not known yet."""
+    known_s: float = 0.0
+    """Over how long that is the mean, at most `_USUAL_S`."""
+
+    def sent(self, rate_bps: float, over_s: float) -> None:
+        """What it sent belongs to what is usual now."""
+        self.known_s = min(self.known_s + over_s, _USUAL_S)
+        usual_bps = max(self.usual_bps, 0.0)
+        self.usual_bps = usual_bps + (rate_bps - usual_bps) * min(over_s / self.known_s, 1.0)
+
+    def is_known(self) -> bool:
+        """Whether what it sends can be held against what it usually sends."""
+        return self.tx_bps >= 0 and self.known_s >= _LEAST_S and self.usual_bps > _IDLE * self.speed_bps
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +77,8 @@ class PortRates:
 
     def __init__(self) -> None:
         self._ports: dict[str, _PortCounts] = {}
+        self._grown: tuple[int, float | None] = (ABSENT_NS, None)
+        """What was found last, and for when: it is asked for once for every queue."""
 
     def take(self, batch: pa.RecordBatch, at_ns: int) -> None:
         """Take a ``sdf.raw.port.v1`` message that speaks of `at_ns`, bus time."""
@@ -82,6 +104,8 @@ class PortRates:
         passed_s = (read_ns - port.read_at_ns) / NS_PER_S
         timely = 0.05 < passed_s < 600
         usable = timely and 0 <= port.rx <= rx and 0 <= port.tx <= tx
+        if port.tx_bps >= 0 and timely:
+            port.sent(port.tx_bps, passed_s)
         port.rx_bps, port.tx_bps = (
             ((rx - port.rx) * 8 / passed_s, (tx - port.tx) * 8 / passed_s) if usable else (-1, -1)
         )
@@ -111,6 +135,16 @@ class PortRates:
         ]
         rate_bps, best = max(fresh, key=lambda one: one[0], default=(0.0, None))
         return None if best is None else PortUse(rate_bps, best.speed_bps, best.paused_hz)
+
+    def grown(self, now_ns: int) -> float | None:
+        """What ports send for each bit that they usually send, the median of those that usually send something; None:
+        that is known of too few.
+        """
+        if self._grown[0] != now_ns:
+            ports = [p for p in self._ports.values() if now_ns - p.seen_ns <= _FRESH_NS and p.is_known()]
+            grown = [port.tx_bps / port.usual_bps for port in ports]
+            self._grown = now_ns, float(np.median(grown)) if len(grown) >= _LEAST_PORTS else None
+        return self._grown[1]
 
     def paused(self, least_hz: float) -> list[str]:
         """NICs of which a port received at least so many pause frames a second between its last two readings."""

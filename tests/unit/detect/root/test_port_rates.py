@@ -27,3 +27,39 @@ def test_a_snapshot_of_the_release_before_has_no_sides_until_the_next_reading() 
     rates.restore({"ports": [["h0/r0:1", {"nic": "h0/r0", "rate_bps": 1e9, "from_ns": S, "seen_ns": 2 * S}]]})
     assert rates.use_of("h0/r0", S, 2 * S, "tx") is None
     assert rates.use_of("h0/r0", S, 2 * S) is not None
+
+
+def sending(ports: int, gbps: list[float], more: range = range(0)) -> PortRates:
+    """Ports that send so much in each second, those of `more` 1.6 times as much in the last one."""
+    rates = PortRates()
+    for number in range(ports):
+        port = rates._ports[f"h{number}/r0:1"] = _PortCounts(f"h{number}/r0", speed_bps=100e9)
+        sent = 0.0
+        for second, now in enumerate(gbps):
+            sent += now * 1e9 / 8 * (1.6 if number in more and second == len(gbps) - 1 else 1.0)
+            rates._reading(port, [0, round(sent), 0], (second + 1) * S, (second + 1) * S)
+    return rates
+
+
+def test_load_has_grown_where_most_ports_send_more_than_they_usually_do() -> None:
+    steady = [30.0] * 20
+    assert sending(8, steady, range(8)).grown(20 * S) == pytest.approx(1.6, abs=0.01)
+    assert sending(8, steady, range(3)).grown(20 * S) == pytest.approx(1.0, abs=0.01), "a few that send more are none"
+    assert sending(8, steady).grown(20 * S) == pytest.approx(1.0, abs=0.01)
+
+
+def test_of_few_young_idle_or_silent_ports_nothing_is_known() -> None:
+    assert sending(5, [30.0] * 20, range(5)).grown(20 * S) is None
+    assert sending(8, [30.0] * 8, range(8)).grown(8 * S) is None
+    assert sending(8, [0.1] * 20, range(8)).grown(20 * S) is None
+    assert sending(8, [30.0] * 20, range(8)).grown(26 * S) is None
+
+
+def test_load_that_stays_is_usual_soon_and_a_snapshot_knows_it() -> None:
+    stays = sending(8, [30.0] * 20 + [48.0] * 25)
+    grown = stays.grown(45 * S)
+    assert grown is not None
+    assert 1.0 < grown < 1.25
+    again = PortRates()
+    again.restore(stays.snapshot())
+    assert again.grown(45 * S) == grown
