@@ -19,7 +19,7 @@ SCENARIOS = Path(sdfstream.twin.__file__).parent / "scenarios"
         ("healthy-blind", 191),  # a port that marks everything while load is twice what it was
         ("healthy-rail", 194),  # one path of many into a busy host's NIC: its port moves little, and is not slow
         ("healthy-blind", 207),  # a NIC's port that fills and marks nearly everything for as long as the surge lasts
-        ("healthy-rail", 219),  # a link fills in a surge of which other paths hardly see anything, links being half full
+        ("healthy-rail", 219),  # a link that fills, where links are half full: other paths hardly wait
         ("healthy-spray-blind", 196),  # three paths into one NIC of a leaf, while its other NIC's see nothing
     ],
 )
