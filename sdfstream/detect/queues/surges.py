@@ -36,8 +36,8 @@ deviations of a quiet path's mean; …"""
 _NOW: Final = 1.0
 """… or by more than this in their last window, before such means have followed: paths that are probed once a second
 need ten for that. Of sixteen quiet paths half are never longer by so much."""
-_GROWN: Final = 1.25
-"""Half of all NICs send so many times what they usually do; 1.2 is the most that steady load made."""
+_GROWN: Final = 1.15
+"""Half of all NICs send so many times what they lately did at most; steady load and jobs that go on make 1.0 of it."""
 _KNOWN: Final = 30
 """Windows after which a path's scatter is known well enough for that."""
 
@@ -56,7 +56,8 @@ class Surges:
         crossing = np.isin(self.cabling.element, numbers).any(axis=2).reshape(-1)
         mine = np.union1d(location.directed_paths(), np.flatnonzero(crossing))
         at_ns = now.reached_ns
-        send_more = (self.rates.grown(at_ns) or 1.0) >= _GROWN
+        # not of a NIC's own port: where many send to one NIC, many send more
+        send_more = location.subject.type == "link" and (self.rates.grown(at_ns) or 1.0) >= _GROWN
         grown = send_more or load_has_grown(self.delays, mine, self.delays.current(at_ns))
         if grown:
             self._see(at_ns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -16,8 +16,9 @@ Side = Literal["tx", "rx", "busier"]
 _MOST_PORTS = 10_000
 _FRESH_NS = 5 * NS_PER_S
 _NULL = 2**63
-_USUAL_S, _LEAST_S = 30.0, 10.0
-"""What a port usually sends is the mean of so long, and known once it has been read for so long."""
+_SPAN_NS, _SPANS = 5 * NS_PER_S, 8
+_LATELY, _LEAST_SPANS = 3, 3
+"""What a port usually sends is known by three to five spans before the last three: a surge is seen for ten seconds."""
 _IDLE = 0.01
 """A port that usually sends no more of its speed has no load that could grow."""
 _LEAST_PORTS = 6
@@ -44,20 +45,24 @@ class _PortCounts:
     """Bus time of the reading before the last."""
     seen_ns: int = 0
     """Bus time of the last reading."""
-    usual_bps: float = -1.0
-    """What it sent before the last reading, the mean of some tens of seconds; −1: not known yet."""
-    known_s: float = 0.0
-    """Over how long that is the mean, at most `_USUAL_S`."""
+    span: int = -1
+    """Number of the span of `_SPAN_NS` that the last reading was made in, bus time."""
+    peaks_bps: list[float] = field(default_factory=list)
+    """The most it sent in that span, and in those before it; the newest first."""
 
-    def sent(self, rate_bps: float, over_s: float) -> None:
-        """What it sent belongs to what is usual now."""
-        self.known_s = min(self.known_s + over_s, _USUAL_S)
-        usual_bps = max(self.usual_bps, 0.0)
-        self.usual_bps = usual_bps + (rate_bps - usual_bps) * min(over_s / self.known_s, 1.0)
+    def remember(self, at_ns: int) -> None:
+        """What it sent until now belongs to its past."""
+        span = at_ns // _SPAN_NS
+        if span != self.span:
+            gone = min(span - self.span, _SPANS) if self.peaks_bps else 0
+            self.peaks_bps = ([0.0] * gone + self.peaks_bps)[:_SPANS] or [0.0]
+            self.span = span
+        self.peaks_bps[0] = max(self.peaks_bps[0], self.tx_bps)
 
-    def is_known(self) -> bool:
-        """Whether what it sends can be held against what it usually sends."""
-        return self.tx_bps >= 0 and self.known_s >= _LEAST_S and self.usual_bps > _IDLE * self.speed_bps
+    def usual_bps(self) -> float:
+        """The most it sent in one reading of the half minute before the last spans; 0: not known."""
+        before = self.peaks_bps[_LATELY:]
+        return max(before) if len(before) >= _LEAST_SPANS and self.tx_bps >= 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +109,6 @@ class PortRates:
         passed_s = (read_ns - port.read_at_ns) / NS_PER_S
         timely = 0.05 < passed_s < 600
         usable = timely and 0 <= port.rx <= rx and 0 <= port.tx <= tx
-        if port.tx_bps >= 0 and timely:
-            port.sent(port.tx_bps, passed_s)
         port.rx_bps, port.tx_bps = (
             ((rx - port.rx) * 8 / passed_s, (tx - port.tx) * 8 / passed_s) if usable else (-1, -1)
         )
@@ -113,6 +116,7 @@ class PortRates:
         port.paused_hz = (paused - port.paused) / passed_s if timely and 0 <= port.paused <= paused else 0.0
         port.rx, port.tx, port.paused, port.read_at_ns = rx, tx, paused, read_ns
         port.from_ns, port.seen_ns = port.seen_ns, at_ns
+        port.remember(at_ns)
 
     def restarted(self, host: str) -> None:
         """A host's agent is a new run; its counters may have started again."""
@@ -137,12 +141,14 @@ class PortRates:
         return None if best is None else PortUse(rate_bps, best.speed_bps, best.paused_hz)
 
     def grown(self, now_ns: int) -> float | None:
-        """What ports send for each bit that they usually send, the median of those that usually send something; None:
+        """What ports send for each bit that they lately sent at most, the median of those that send something; None:
         that is known of too few.
+
+        At most: a job that sends in steps sends what it usually does in each of them.
         """
         if self._grown[0] != now_ns:
-            ports = [p for p in self._ports.values() if now_ns - p.seen_ns <= _FRESH_NS and p.is_known()]
-            grown = [port.tx_bps / port.usual_bps for port in ports]
+            ports = [(p, p.usual_bps()) for p in self._ports.values() if now_ns - p.seen_ns <= _FRESH_NS]
+            grown = [port.tx_bps / usual_bps for port, usual_bps in ports if usual_bps > _IDLE * port.speed_bps]
             self._grown = now_ns, float(np.median(grown)) if len(grown) >= _LEAST_PORTS else None
         return self._grown[1]
 

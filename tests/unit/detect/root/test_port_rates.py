@@ -41,25 +41,31 @@ def sending(ports: int, gbps: list[float], more: range = range(0)) -> PortRates:
     return rates
 
 
+STEADY = [30.0] * 40
+
+
 def test_load_has_grown_where_most_ports_send_more_than_they_usually_do() -> None:
-    steady = [30.0] * 20
-    assert sending(8, steady, range(8)).grown(20 * S) == pytest.approx(1.6, abs=0.01)
-    assert sending(8, steady, range(3)).grown(20 * S) == pytest.approx(1.0, abs=0.01), "a few that send more are none"
-    assert sending(8, steady).grown(20 * S) == pytest.approx(1.0, abs=0.01)
+    assert sending(8, STEADY, range(8)).grown(40 * S) == pytest.approx(1.6, abs=0.01)
+    assert sending(8, STEADY, range(3)).grown(40 * S) == pytest.approx(1.0, abs=0.01), "a few that send more are none"
+    assert sending(8, STEADY).grown(40 * S) == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_job_that_sends_in_steps_is_no_load_that_grows() -> None:
+    rates = sending(8, [2.0, 2.0, 2.0, 90.0] * 10)
+    assert rates.grown(40 * S) == pytest.approx(1.0, abs=0.01)
 
 
 def test_of_few_young_idle_or_silent_ports_nothing_is_known() -> None:
-    assert sending(5, [30.0] * 20, range(5)).grown(20 * S) is None
-    assert sending(8, [30.0] * 8, range(8)).grown(8 * S) is None
-    assert sending(8, [0.1] * 20, range(8)).grown(20 * S) is None
-    assert sending(8, [30.0] * 20, range(8)).grown(26 * S) is None
+    assert sending(5, STEADY, range(5)).grown(40 * S) is None
+    assert sending(8, STEADY[:20], range(8)).grown(20 * S) is None
+    assert sending(8, [0.1] * 40, range(8)).grown(40 * S) is None
+    assert sending(8, STEADY, range(8)).grown(46 * S) is None
 
 
 def test_load_that_stays_is_usual_soon_and_a_snapshot_knows_it() -> None:
-    stays = sending(8, [30.0] * 20 + [48.0] * 25)
-    grown = stays.grown(45 * S)
-    assert grown is not None
-    assert 1.0 < grown < 1.25
     again = PortRates()
-    again.restore(stays.snapshot())
-    assert again.grown(45 * S) == grown
+    for lasts, grown in ((8, 1.6), (20, 1.0)):
+        stays = sending(8, [*STEADY, *[48.0] * lasts])
+        again.restore(stays.snapshot())
+        for one in (stays, again):
+            assert one.grown((40 + lasts) * S) == pytest.approx(grown, abs=0.01)
